@@ -1,0 +1,12 @@
+// Package kinds lists the groups of built-in kinds. Each group is a package below it, each kind a file there.
+package kinds
+
+import (
+	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds/core"
+)
+
+// Groups returns every built-in group.
+func Groups() []*kind.Group {
+	return []*kind.Group{&core.Group}
+}
