@@ -46,6 +46,7 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		OrphanByDefault: def.OrphanByDefault,
 		CreateOnUpdate:  def.CreateOnUpdate,
 		RequireVersion:  def.RequireVersion,
+		TTL:             def.TTL,
 	}
 	if k.Virtual {
 		k.Verbs = []string{"create"}

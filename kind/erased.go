@@ -50,6 +50,9 @@ type Kind struct {
 	CopyStatus  func(dst, src Object)
 	ResetStatus func(obj Object)
 
+	// TTL is how long an object lives after its last write; nil or zero: for ever.
+	TTL func(Settings) time.Duration
+
 	Answer func(ctx context.Context, env Env, obj Object) (Object, error)
 }
 

@@ -127,6 +127,9 @@ type Def[T any] struct {
 	// NoGeneration switches generation off for a kind with a Spec that does not count.
 	NoGeneration bool
 
+	// TTL makes objects expire: each is deleted this long after its last write. Zero or a nil function keeps them.
+	TTL func(Settings) time.Duration
+
 	// Answer makes the kind virtual: a create is answered and nothing is stored (SubjectAccessReview, TokenReview).
 	Answer func(ctx context.Context, env Env, obj *T) (*T, error)
 }

@@ -23,10 +23,18 @@ type Revision = uint64
 
 // Value is an immutable object as its table keeps it.
 type Value interface {
-	// Encode returns the bytes that go to disk. It is called at most once per write, off the writer's lock.
+	// Encode returns the bytes that go to disk, which nobody may change. It is called once per write, off the writer's lock, and
+	// once more only where a disk that failed must be repaired.
 	Encode() ([]byte, error)
 	// Size estimates the memory that the value holds, in bytes; it accounts for the event ring's budget.
 	Size() int
+}
+
+// Fresh is what a Value that keeps its encoded bytes implements as well, so that a build that looks for changed values sees the
+// value itself and not the kept bytes.
+type Fresh interface {
+	// EncodeFresh encodes the value anew. Equal values give equal bytes.
+	EncodeFresh() ([]byte, error)
 }
 
 // Durability says when a write to a table is acknowledged.
@@ -111,7 +119,7 @@ type Write struct {
 	// Make returns the value stamped with its revision. It is called once, inside the commit order: it must be quick and must not
 	// call the store. For a delete it returns what watchers see as the last state; nil there means the previous value.
 	Make func(rev Revision) Value
-	// Delete removes the key.
+	// Delete removes the key. Where the key does not exist and Expect allows that, nothing happens: no revision, no event.
 	Delete bool
 }
 
@@ -167,8 +175,10 @@ type Event struct {
 	// Value is the new state; for a delete, the last state stamped with the delete's revision.
 	Value Value
 	// Prev is the state before; nil when the key was created.
-	Prev    Value
-	Deleted bool
+	Prev Value
+	// PrevRevision is the revision of Prev; zero when the key was created.
+	PrevRevision Revision
+	Deleted      bool
 }
 
 // Watch is a reader's position in a table's events. One goroutine uses it at a time.

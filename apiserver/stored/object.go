@@ -1,0 +1,228 @@
+// Package stored is the form in which the API server keeps an object: the decoded hub object beside the bytes that were made of it.
+//
+// Guarantees: an object is encoded at most once per served version and form, when somebody first needs it, and get, list, every watcher
+// and the disk share those bytes. After [Object.Stamp] nothing about the object changes, so all of it is safe for concurrent use;
+// whoever holds an Object may read what it hands out and must never write to it.
+//
+// The package does not know who asks, nor what the objects mean.
+package stored
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/store"
+)
+
+// Form is one way to write an object as bytes.
+type Form uint8
+
+const (
+	JSON Form = iota
+	Protobuf
+	// MetaJSON and MetaProtobuf are the object as a meta.k8s.io/v1 PartialObjectMetadata.
+	MetaJSON
+	MetaProtobuf
+)
+
+// Object is an immutable API object with its encodings.
+type Object struct {
+	kind     *kind.Kind
+	object   kind.Object
+	revision store.Revision
+	size     atomic.Int32
+	encoded  atomic.Pointer[encoding]
+}
+
+// encoding is one cached form; the list of them only grows at its head.
+type encoding struct {
+	version *kind.Version
+	form    Form
+	next    *encoding
+	once    sync.Once
+	bytes   Bytes
+	err     error
+}
+
+// New wraps obj, of k's hub type, which from now on belongs to the wrapper. Type information is filled in.
+func New(k *kind.Kind, obj kind.Object) *Object {
+	setType(obj, k.Hub)
+	o := &Object{kind: k, object: obj}
+	o.revision, _ = strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+	return o
+}
+
+// Stamp sets the object's revision. It is for the store's Write.Make alone, before anybody else sees the object.
+func (o *Object) Stamp(rev store.Revision) *Object {
+	o.revision = rev
+	o.object.SetResourceVersion(strconv.FormatUint(rev, 10))
+	return o
+}
+
+// Deleted returns the object's last state as watchers of a deletion see it: the same, at the deletion's revision.
+func (o *Object) Deleted(rev store.Revision) *Object {
+	last := &Object{kind: o.kind, object: shallow(o.object)}
+	last.size.Store(o.size.Load())
+	return last.Stamp(rev)
+}
+
+// Kind is the object's kind.
+func (o *Object) Kind() *kind.Kind { return o.kind }
+
+// Hub is the object in its hub version: shared, never to be changed.
+func (o *Object) Hub() kind.Object { return o.object }
+
+// Revision is the write that made this state.
+func (o *Object) Revision() store.Revision { return o.revision }
+
+// In returns the object in a served version; in the hub version that is the shared object itself.
+func (o *Object) In(v *kind.Version) (runtime.Object, error) {
+	if v.To == nil {
+		return o.object, nil
+	}
+	return Convert(v, o.object)
+}
+
+// Convert turns a hub object into v, with type information.
+func Convert(v *kind.Version, hub kind.Object) (runtime.Object, error) {
+	if v.To == nil {
+		return hub, nil
+	}
+	out, err := v.To(hub)
+	if err != nil {
+		return nil, fmt.Errorf("convert %s %q to %s: %w", hub.GetObjectKind().GroupVersionKind().Kind, hub.GetName(), v.GroupVersion(), err)
+	}
+	setType(out, v.GroupVersionKind)
+	return out, nil
+}
+
+// Encode implements store.Value with the bytes of the hub version: protobuf where the type has it, else JSON.
+func (o *Object) Encode() ([]byte, error) {
+	form := JSON
+	if HasProtobuf(o.object) {
+		form = Protobuf
+	}
+	b, err := o.As(&o.kind.Versions[0], form)
+	return b.Whole, err
+}
+
+// Size implements store.Value. The number is settled by the first call, so that accounts which add it also subtract it.
+func (o *Object) Size() int {
+	if n := o.size.Load(); n > 0 {
+		return int(n)
+	}
+	n := 1024
+	if p, ok := o.object.(message); ok {
+		n = 2*p.Size() + 256
+	}
+	o.size.CompareAndSwap(0, int32(n))
+	return int(o.size.Load())
+}
+
+// As returns the object's bytes in a version and form, encoding them if nobody has yet.
+func (o *Object) As(v *kind.Version, form Form) (Bytes, error) {
+	e := o.slot(v, form)
+	e.once.Do(func() { e.bytes, e.err = o.encode(v, form) })
+	return e.bytes, e.err
+}
+
+func (o *Object) slot(v *kind.Version, form Form) *encoding {
+	var fresh *encoding
+	for {
+		head := o.encoded.Load()
+		for e := head; e != nil; e = e.next {
+			if e.version == v && e.form == form {
+				return e
+			}
+		}
+		if fresh == nil {
+			fresh = &encoding{version: v, form: form}
+		}
+		fresh.next = head
+		if o.encoded.CompareAndSwap(head, fresh) {
+			return fresh
+		}
+	}
+}
+
+func (o *Object) encode(v *kind.Version, form Form) (Bytes, error) {
+	switch form {
+	case MetaJSON, MetaProtobuf:
+		partial := Partial(o.object)
+		if form == MetaJSON {
+			return EncodeJSON(partial, PartialKind)
+		}
+		return EncodeProtobuf(partial, PartialKind)
+	}
+	obj, err := o.In(v)
+	if err != nil {
+		return Bytes{}, err
+	}
+	if form == JSON {
+		return EncodeJSON(obj, v.GroupVersionKind)
+	}
+	return EncodeProtobuf(obj, v.GroupVersionKind)
+}
+
+// PartialKind is what metadata alone is served as.
+var PartialKind = schema.GroupVersionKind{Group: "meta.k8s.io", Version: "v1", Kind: "PartialObjectMetadata"}
+
+// Partial is an object's metadata alone; it shares memory with obj.
+func Partial(obj kind.Object) *metav1.PartialObjectMetadata {
+	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: PartialKind.Kind, APIVersion: "meta.k8s.io/v1"}}
+	if m := MetaOf(obj); m != nil {
+		p.ObjectMeta = *m
+		return p
+	}
+	p.ObjectMeta = copyMeta(obj)
+	return p
+}
+
+// MetaOf returns obj's own ObjectMeta, or nil if its type keeps metadata otherwise.
+func MetaOf(obj metav1.Object) *metav1.ObjectMeta {
+	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			return m
+		}
+	}
+	return nil
+}
+
+func copyMeta(o metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), SelfLink: o.GetSelfLink(), UID: o.GetUID(),
+		ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(), CreationTimestamp: o.GetCreationTimestamp(),
+		DeletionTimestamp: o.GetDeletionTimestamp(), DeletionGracePeriodSeconds: o.GetDeletionGracePeriodSeconds(), Labels: o.GetLabels(),
+		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(), ManagedFields: o.GetManagedFields(),
+	}
+}
+
+// setType fills in an object's type information, without allocating when it is right already.
+func setType(obj runtime.Object, gvk schema.GroupVersionKind) {
+	if t, ok := obj.GetObjectKind().(*metav1.TypeMeta); ok {
+		if t.Kind == gvk.Kind && t.APIVersion != "" && schema.FromAPIVersionAndKind(t.APIVersion, t.Kind) == gvk {
+			return
+		}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+}
+
+// shallow copies the top level of obj, so that its scalar metadata can be set; everything below stays shared. Objects that keep their fields in
+// a map (custom resources) are copied as a whole.
+func shallow(obj kind.Object) kind.Object {
+	if MetaOf(obj) == nil {
+		return obj.DeepCopyObject().(kind.Object)
+	}
+	from := reflect.ValueOf(obj).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(kind.Object)
+}

@@ -1,0 +1,212 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// database is one opening of the Pebble files. Once failed is set it is never used again.
+type database struct {
+	*pebble.DB
+	dir      string
+	failed   *failure
+	requests chan request
+}
+
+// request asks the database's writer to apply a batch.
+type request struct {
+	batch *pebble.Batch
+	sync  *pebble.WriteOptions
+	done  chan error
+}
+
+// openDatabase opens the files, or says what was wrong with them.
+func openDatabase(cfg *Config, cache *pebble.Cache) (*database, error) {
+	d := &database{dir: cfg.Dir, failed: newFailure(), requests: make(chan request)}
+	options := pebbleOptions(cfg, cache, d.failed)
+	opened := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				opened <- damaged(fmt.Sprint(p))
+			}
+		}()
+		db, err := pebble.Open(cfg.Dir, options)
+		d.DB = db
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		if err != nil {
+			return nil, explainOpen(cfg.Dir, err)
+		}
+	case <-d.failed.done:
+		return nil, explainOpen(cfg.Dir, d.failed.err)
+	}
+	go d.write()
+	return d, nil
+}
+
+func pebbleOptions(cfg *Config, cache *pebble.Cache, failed *failure) *pebble.Options {
+	log := pebbleLog{log: cfg.Log, failed: failed}
+	return &pebble.Options{
+		FS:                         &freezer{FS: cfg.FS, failed: failed},
+		Cache:                      cache,
+		MemTableSize:               cfg.MemTableBytes,
+		MaxOpenFiles:               256,
+		FormatMajorVersion:         pebble.FormatWALSyncChunks, // tells a torn tail of the log from damage within it
+		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
+		DisableTableStats:          true,
+		Logger:                     log,
+		EventListener: &pebble.EventListener{
+			BackgroundError: log.background,
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				cfg.Log.Error("store found damaged data", "dir", cfg.Dir, "info", info.String())
+			},
+		},
+	}
+}
+
+// write applies batches one by one, in a goroutine of its own because one that meets a failure never returns.
+func (d *database) write() {
+	defer func() {
+		if p := recover(); p != nil {
+			d.failed.set(fmt.Errorf("the database gave up: %v", p))
+		}
+	}()
+	for {
+		select {
+		case req, more := <-d.requests:
+			if !more {
+				return
+			}
+			err := d.Apply(req.batch, req.sync)
+			if err != nil {
+				d.failed.set(err)
+			}
+			req.done <- err
+		case <-d.failed.done:
+			return
+		}
+	}
+}
+
+// apply writes a batch; any error means that the database has failed and that the batch may or may not be there.
+func (d *database) apply(b *pebble.Batch, sync bool) error {
+	req := request{batch: b, sync: pebble.NoSync, done: make(chan error, 1)}
+	if sync {
+		req.sync = pebble.Sync
+	}
+	select {
+	case d.requests <- req:
+	case <-d.failed.done:
+		return d.failed.err
+	}
+	select {
+	case err := <-req.done:
+		return err
+	case <-d.failed.done:
+		return d.failed.err
+	}
+}
+
+// close releases the files. A failed database is left frozen.
+func (d *database) close() error {
+	if d.failed.get() != nil {
+		return nil
+	}
+	close(d.requests)
+	closed := make(chan error, 1)
+	go func() { closed <- d.DB.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-d.failed.done:
+		return d.failed.err
+	}
+}
+
+// read gets one record; nil where there is none.
+func (d *database) read(key []byte) ([]byte, error) {
+	data, closer, err := d.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return append([]byte{}, data...), nil
+}
+
+// prepare checks that the folder is Yare's and of a known form, marks a new one, and reads its meta record.
+func (d *database) prepare() (meta, error) {
+	format, err := d.read(formatKey)
+	if err != nil {
+		return meta{}, err
+	}
+	if format == nil {
+		return d.initialize()
+	}
+	if string(format) != formatVersion {
+		return meta{}, fmt.Errorf("it has format %q and this Yare reads %q: use the Yare that wrote it", format, formatVersion)
+	}
+	data, err := d.read(metaKey)
+	if err != nil {
+		return meta{}, err
+	}
+	return decodeMeta(data)
+}
+
+func (d *database) initialize() (meta, error) {
+	it, err := d.NewIter(nil)
+	if err != nil {
+		return meta{}, err
+	}
+	foreign := it.First()
+	if err := it.Close(); err != nil {
+		return meta{}, err
+	}
+	if foreign {
+		return meta{}, damaged("it holds a database of another program: choose another folder")
+	}
+	b := d.NewBatch()
+	m := meta{clean: true}
+	if err := errors.Join(b.Set(formatKey, []byte(formatVersion), nil), b.Set(metaKey, m.encode(), nil)); err != nil {
+		return meta{}, err
+	}
+	return m, d.apply(b, true)
+}
+
+// pebbleLog takes Pebble's log lines; none of them ends the process.
+type pebbleLog struct {
+	log    *slog.Logger
+	failed *failure
+}
+
+func (l pebbleLog) Infof(format string, args ...any) {
+	l.log.Debug("pebble", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.log.Warn("pebble", "line", strings.TrimSpace(fmt.Sprintf(format, args...)))
+}
+
+// Fatalf must not return: Pebble can't go on from there.
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	l.failed.set(fmt.Errorf(format, args...))
+	park()
+}
+
+// background hears of failed flushes and compactions. Damage in a file doesn't hinder writing, anything else does.
+func (l pebbleLog) background(err error) {
+	l.log.Warn("store's background work failed", "error", err)
+	if !pebble.IsCorruptionError(err) && !errors.Is(err, vfs.ErrUnsupported) {
+		l.failed.set(err)
+	}
+}

@@ -1,0 +1,67 @@
+package disk
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/yare-project/yare/store"
+)
+
+// The layout. A record's key starts with one letter for what it is:
+//
+//	f                    format version, as text
+//	m                    meta: 8 bytes of revision ceiling (big endian), 1 byte: 1 if the last run closed in order
+//	d <table>            8 bytes: revision of the table's newest delete
+//	t <table> NUL <key>  8 bytes: revision; then the value's bytes
+const formatVersion = "1"
+
+var (
+	formatKey = []byte("f")
+	metaKey   = []byte("m")
+)
+
+const revisionBytes = 8
+
+// meta bounds what the last run did. No revision above the ceiling was ever visible.
+type meta struct {
+	ceiling store.Revision
+	clean   bool
+}
+
+func (m meta) encode() []byte {
+	out := binary.BigEndian.AppendUint64(nil, m.ceiling)
+	if m.clean {
+		return append(out, 1)
+	}
+	return append(out, 0)
+}
+
+func decodeMeta(data []byte) (meta, error) {
+	if len(data) != revisionBytes+1 || data[revisionBytes] > 1 {
+		return meta{}, damaged(fmt.Sprintf("the meta record has %d bytes of another form", len(data)))
+	}
+	return meta{ceiling: binary.BigEndian.Uint64(data), clean: data[revisionBytes] == 1}, nil
+}
+
+func deleteKey(table string) []byte { return append([]byte("d"), table...) }
+
+func tablePrefix(table string) []byte {
+	out := make([]byte, 0, len(table)+2)
+	out = append(out, 't')
+	out = append(out, table...)
+	return append(out, 0)
+}
+
+// tableEnd is behind the last possible key of a table.
+func tableEnd(table string) []byte {
+	out := tablePrefix(table)
+	out[len(out)-1] = 1
+	return out
+}
+
+func decodeRevision(data []byte) (store.Revision, error) {
+	if len(data) < revisionBytes {
+		return 0, damaged(fmt.Sprintf("a record has %d bytes, too few for its revision", len(data)))
+	}
+	return binary.BigEndian.Uint64(data), nil
+}

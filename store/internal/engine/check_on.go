@@ -1,0 +1,5 @@
+//go:build immutable
+
+package engine
+
+const checkByDefault = true
