@@ -132,7 +132,7 @@ func (r *reflector) list(ctx context.Context) error {
 }
 
 func (r *reflector) complete(objects map[types.NamespacedName]Object, revision string) {
-	r.store.replace(objects)
+	r.store.replace(objects, revision)
 	r.revision, r.progress = revision, true
 	r.store.markSynced()
 }
@@ -181,9 +181,11 @@ func (r *reflector) follow(ctx context.Context, w watch.Interface) error {
 		r.progress = true
 		switch e.Type {
 		case watch.Added, watch.Modified:
-			r.store.change(keyOf(o), o)
+			r.store.change(keyOf(o), o, o.GetResourceVersion())
 		case watch.Deleted:
-			r.store.change(keyOf(o), nil)
+			r.store.change(keyOf(o), nil, o.GetResourceVersion())
+		case watch.Bookmark:
+			r.store.saw(o.GetResourceVersion())
 		}
 		r.revision = o.GetResourceVersion()
 	}

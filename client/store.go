@@ -1,7 +1,9 @@
 package client
 
 import (
+	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +17,7 @@ type store struct {
 	opts    CacheOptions
 	started bool // guarded by the registry's lock
 	synced  chan struct{}
+	seen    atomic.Uint64 // the newest revision applied, if revisions are numbers
 
 	mu      sync.RWMutex // guards what follows; held briefly
 	objects map[string]map[string]Object
@@ -59,11 +62,12 @@ func (s *store) each(namespace string, f func(Object)) {
 	}
 }
 
-// change sets key to obj, or removes it when obj is nil, and tells the handlers.
-func (s *store) change(key types.NamespacedName, obj Object) {
+// change sets key to obj, or removes it when obj is nil, and tells the handlers. revision, if known, is the change's own.
+func (s *store) change(key types.NamespacedName, obj Object, revision string) {
 	s.deliver.Lock()
 	defer s.deliver.Unlock()
 	old, changed := s.swap(key, obj)
+	s.saw(revision)
 	if !changed {
 		return
 	}
@@ -99,8 +103,14 @@ func (s *store) swap(key types.NamespacedName, obj Object) (old Object, changed 
 	return old, true
 }
 
-// replace makes the store hold exactly these objects.
-func (s *store) replace(objects map[types.NamespacedName]Object) {
+func (s *store) saw(revision string) {
+	if n, err := strconv.ParseUint(revision, 10, 64); err == nil {
+		s.seen.Store(n)
+	}
+}
+
+// replace makes the store hold exactly these objects, the state at revision.
+func (s *store) replace(objects map[types.NamespacedName]Object, revision string) {
 	var gone []types.NamespacedName
 	s.each("", func(o Object) {
 		if key := keyOf(o); objects[key] == nil {
@@ -108,11 +118,12 @@ func (s *store) replace(objects map[types.NamespacedName]Object) {
 		}
 	})
 	for _, key := range gone {
-		s.change(key, nil)
+		s.change(key, nil, "")
 	}
 	for key, o := range objects {
-		s.change(key, o)
+		s.change(key, o, "")
 	}
+	s.saw(revision)
 }
 
 func (s *store) markSynced() {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 )
 
@@ -82,3 +83,11 @@ func (v *view[T]) OnChange(f func(old, new T)) {
 }
 
 func (v *view[T]) Synced() <-chan struct{} { return v.store.synced }
+
+// Saw tells whether a cache has taken in the write that gave resourceVersion: a loop that has just written waits for it before it judges by the
+// cache again. It relies on resourceVersions being ordered numbers, as the API guarantees since 1.35 (KEP-5504); it is true for any that is no number.
+func Saw[T Object](c Cache[T], resourceVersion string) bool {
+	v, ok := c.(*view[T])
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
+	return !ok || err != nil || v.store.seen.Load() >= n
+}

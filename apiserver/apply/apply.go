@@ -1,0 +1,190 @@
+// Package apply keeps track of which client owns which field of an object (metadata.managedFields) and merges server-side apply.
+//
+// The merge itself is that of sigs.k8s.io/structured-merge-diff through k8s.io/apimachinery's field managers; this package builds one
+// field manager per kind, version and subresource from a kind's definition.
+//
+// Guarantees: a live object that is passed in is never changed. Everything is safe for concurrent use. Field tracking never refuses a
+// plain write: where ownership cannot be computed, the object loses its managedFields and the write goes on.
+package apply
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/yare-project/yare/kind"
+)
+
+// Types turns objects into typed values by the schema of their kind: that of client-go's apply configurations, which is generated from the
+// same source as the API's own. A type without a schema there is merged with every list and map deduced from its value.
+type Types struct {
+	scheme  *runtime.Scheme
+	known   managedfields.TypeConverter
+	deduced managedfields.TypeConverter
+
+	mu     sync.RWMutex
+	schema map[schema.GroupVersionKind]bool
+}
+
+// NewTypes serves the Go types of scheme.
+func NewTypes(scheme *runtime.Scheme) *Types {
+	return &Types{scheme: scheme, deduced: managedfields.NewDeducedTypeConverter(), schema: map[schema.GroupVersionKind]bool{}}
+}
+
+// Load parses the schemas, which takes a moment; without it the first write does.
+func (t *Types) Load() { t.converter() }
+
+func (t *Types) converter() managedfields.TypeConverter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil {
+		t.known = applyconfigurations.NewTypeConverter(t.scheme)
+	}
+	return t.known
+}
+
+// ObjectToTyped implements managedfields.TypeConverter.
+func (t *Types) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	c, err := t.of(obj.GetObjectKind().GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	return c.ObjectToTyped(obj, opts...)
+}
+
+// TypedToObject implements managedfields.TypeConverter.
+func (t *Types) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
+	return t.deduced.TypedToObject(v)
+}
+
+func (t *Types) of(gvk schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+	t.mu.RLock()
+	has, seen := t.schema[gvk]
+	known := t.known
+	t.mu.RUnlock()
+	if !seen {
+		known = t.converter()
+		has = t.has(known, gvk)
+		t.mu.Lock()
+		t.schema[gvk] = has
+		t.mu.Unlock()
+	}
+	if has {
+		return known, nil
+	}
+	return t.deduced, nil
+}
+
+// has tries the schema on an empty object.
+func (t *Types) has(c managedfields.TypeConverter, gvk schema.GroupVersionKind) bool {
+	if !t.scheme.Recognizes(gvk) {
+		return false
+	}
+	obj, err := t.scheme.New(gvk)
+	if err != nil {
+		return false
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	_, err = c.ObjectToTyped(obj)
+	return err == nil
+}
+
+// Managers are the field managers of one kind, made when first needed.
+type Managers struct {
+	kind  *kind.Kind
+	types managedfields.TypeConverter
+
+	mu sync.RWMutex
+	by map[managerKey]*managedfields.FieldManager
+}
+
+type managerKey struct {
+	version schema.GroupVersionKind
+	sub     string
+}
+
+// For makes the managers of k.
+func For(k *kind.Kind, types managedfields.TypeConverter) *Managers {
+	return &Managers{kind: k, types: types, by: map[managerKey]*managedfields.FieldManager{}}
+}
+
+// Update records that manager made live into obj, through version and subresource. live is an empty object of the kind on create. It
+// returns obj with managedFields set.
+func (m *Managers) Update(live, obj kind.Object, v *kind.Version, sub, manager string) (kind.Object, error) {
+	f, err := m.manager(v, sub)
+	if err != nil {
+		return nil, err
+	}
+	out, ok := f.UpdateNoErrors(live, obj, manager).(kind.Object)
+	if !ok {
+		return nil, fmt.Errorf("managed fields of %s: %T came back", m.kind.Resource(), obj)
+	}
+	return out, nil
+}
+
+// Apply merges the configuration config into live. A nil object means that nothing changes.
+func (m *Managers) Apply(live kind.Object, config runtime.Object, v *kind.Version, sub, manager string, force bool) (kind.Object, error) {
+	f, err := m.manager(v, sub)
+	if err != nil {
+		return nil, err
+	}
+	out, err := f.Apply(live, config, manager, force)
+	if err != nil || out == nil {
+		return nil, err
+	}
+	hub, ok := out.(kind.Object)
+	if !ok {
+		return nil, fmt.Errorf("apply to %s: %T came back", m.kind.Resource(), out)
+	}
+	return hub, nil
+}
+
+func (m *Managers) manager(v *kind.Version, sub string) (*managedfields.FieldManager, error) {
+	key := managerKey{v.GroupVersionKind, sub}
+	m.mu.RLock()
+	f := m.by[key]
+	m.mu.RUnlock()
+	if f != nil {
+		return f, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f := m.by[key]; f != nil {
+		return f, nil
+	}
+	c := conversions{m.kind}
+	f, err := managedfields.NewDefaultFieldManager(m.types, c, c, c, v.GroupVersionKind, m.kind.Hub.GroupVersion(), sub, m.resets(sub))
+	if err != nil {
+		return nil, fmt.Errorf("field manager of %s: %w", v.GroupVersionKind, err)
+	}
+	m.by[key] = f
+	return f, nil
+}
+
+// resets are the fields that a write through sub does not reach, so that nobody comes to own them there: status in the object itself,
+// everything but status (and metadata) in the status subresource.
+func (m *Managers) resets(sub string) map[fieldpath.APIVersion]fieldpath.Filter {
+	if !m.kind.HasStatus {
+		return nil
+	}
+	var filter fieldpath.Filter
+	switch sub {
+	case "":
+		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
+	case "status":
+		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("spec")))
+	default:
+		return nil
+	}
+	out := map[fieldpath.APIVersion]fieldpath.Filter{}
+	for _, v := range m.kind.Versions {
+		out[fieldpath.APIVersion(v.GroupVersion().String())] = filter
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+)
+
+// certificates authenticates by client certificate: the common name is the user, the organizations are the groups.
+type certificates struct {
+	chains *chains
+}
+
+func newCertificates(roots *x509.CertPool, clock clock.PassiveClock) *certificates {
+	return &certificates{chains: newChains(roots, clock)}
+}
+
+func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
+	if req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	leaf := req.TLS.PeerCertificates[0]
+	fingerprint, err := c.chains.verify(req.TLS.PeerCertificates)
+	if err != nil {
+		return nil, false, fmt.Errorf("client certificate of %q is not accepted: %w", leaf.Subject.CommonName, err)
+	}
+	if leaf.Subject.CommonName == "" {
+		return nil, false, fmt.Errorf("client certificate with serial number %s names no user: its subject has no common name", leaf.SerialNumber)
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{
+		Name:   leaf.Subject.CommonName,
+		Groups: leaf.Subject.Organization,
+		Extra:  map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(fingerprint[:])}},
+	}}, true, nil
+}
+
+// chains verifies client certificates and remembers which are good until when: a connection's certificate comes with every request.
+type chains struct {
+	roots *x509.CertPool
+	clock clock.PassiveClock
+	good  *bounded[[sha256.Size]byte, validity]
+}
+
+type validity struct{ from, until time.Time }
+
+func newChains(roots *x509.CertPool, clock clock.PassiveClock) *chains {
+	return &chains{roots: roots, clock: clock, good: newBounded[[sha256.Size]byte, validity](1024)}
+}
+
+// verify returns the fingerprint of a good leaf.
+func (c *chains) verify(certs []*x509.Certificate) ([sha256.Size]byte, error) {
+	fingerprint := sha256.Sum256(certs[0].Raw)
+	now := c.clock.Now()
+	if v, ok := c.good.get(fingerprint); ok && !now.Before(v.from) && !now.After(v.until) {
+		return fingerprint, nil
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range certs[1:] {
+		intermediates.AddCert(cert)
+	}
+	found, err := certs[0].Verify(x509.VerifyOptions{
+		Roots: c.roots, Intermediates: intermediates, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fingerprint, err
+	}
+	c.good.put(fingerprint, spanOf(found[0]))
+	return fingerprint, nil
+}
+
+// spanOf is when every certificate of a chain is valid.
+func spanOf(chain []*x509.Certificate) validity {
+	v := validity{chain[0].NotBefore, chain[0].NotAfter}
+	for _, c := range chain[1:] {
+		if c.NotBefore.After(v.from) {
+			v.from = c.NotBefore
+		}
+		if c.NotAfter.Before(v.until) {
+			v.until = c.NotAfter
+		}
+	}
+	return v
+}

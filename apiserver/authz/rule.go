@@ -1,0 +1,62 @@
+package authz
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// request is an authorization question, prepared for comparing with rules.
+type request struct {
+	verb, group, resource, sub, name string
+	path                             string
+	isResource                       bool
+}
+
+func requestOf(a authorizer.Attributes) request {
+	return request{verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(), sub: a.GetSubresource(), name: a.GetName(),
+		path: a.GetPath(), isResource: a.IsResourceRequest()}
+}
+
+// Allows tells whether a rule allows what is asked. A rule's "*" stands for every verb, group or resource (with every subresource);
+// "*/scale" for that subresource of every resource; resource names, when given, must name the object; a URL that ends in "*" is a prefix.
+func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
+	return requestOf(a).allowedBy(rule)
+}
+
+func (q request) allowedBy(rule *rbacv1.PolicyRule) bool {
+	if !has(rule.Verbs, q.verb) {
+		return false
+	}
+	if !q.isResource {
+		return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
+			prefix, wild := strings.CutSuffix(url, "*")
+			return url == q.path || wild && strings.HasPrefix(q.path, prefix)
+		})
+	}
+	return has(rule.APIGroups, q.group) && slices.ContainsFunc(rule.Resources, q.is) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, q.name))
+}
+
+func has(list []string, v string) bool {
+	for _, s := range list {
+		if s == v || s == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// is tells whether a rule's resource is the one asked for.
+func (q request) is(resource string) bool {
+	if resource == "*" {
+		return true
+	}
+	if q.sub == "" {
+		return resource == q.resource
+	}
+	main, sub, ok := strings.Cut(resource, "/")
+	return ok && sub == q.sub && (main == "*" || main == q.resource)
+}

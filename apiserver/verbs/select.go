@@ -1,0 +1,100 @@
+package verbs
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/kind"
+)
+
+// selector is what a list or watch leaves over.
+type selector struct {
+	labels labels.Selector // nil selects all
+	fields []fieldTest
+	name   string // when set, the only name that can match
+}
+
+type fieldTest struct {
+	of    func(kind.Object) string
+	value string
+	equal bool
+}
+
+// selectorOf reads the selectors of a request. A name in the request selects that object alone.
+func selectorOf(rq *Request, labelSelector, fieldSelector string) (selector, error) {
+	s := selector{name: rq.Ref.Name}
+	if labelSelector != "" {
+		l, err := labels.Parse(labelSelector)
+		if err != nil {
+			return s, apierrors.NewBadRequest(err.Error())
+		}
+		if !l.Empty() {
+			s.labels = l
+		}
+	}
+	if fieldSelector == "" {
+		return s, nil
+	}
+	f, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
+	}
+	for _, q := range f.Requirements() {
+		if err := s.field(rq, q); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *selector) field(rq *Request, q fields.Requirement) error {
+	of, err := fieldOf(rq.Version, q.Field)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("Unable to find %q that match field selector %q: %v", rq.Ref.GroupVersionResource, q.Field, err))
+	}
+	equal := q.Operator != selection.NotEquals
+	if q.Field == "metadata.name" && equal {
+		if s.name != "" && s.name != q.Value && rq.Ref.Name != "" {
+			return apierrors.NewBadRequest(fmt.Sprintf("fieldSelector metadata.name=%s contradicts the name %q in the path", q.Value, s.name))
+		}
+		s.name = q.Value
+	}
+	s.fields = append(s.fields, fieldTest{of: of, value: q.Value, equal: equal})
+	return nil
+}
+
+// fieldOf finds a field that can be selected by.
+func fieldOf(v *kind.Version, name string) (func(kind.Object) string, error) {
+	if of, ok := v.Fields[name]; ok {
+		return of, nil
+	}
+	switch name {
+	case "metadata.name":
+		return kind.Object.GetName, nil
+	case "metadata.namespace":
+		return kind.Object.GetNamespace, nil
+	}
+	return nil, fmt.Errorf("field label not supported: %s", name)
+}
+
+// all tells that nothing is left out.
+func (s *selector) all() bool { return s.labels == nil && len(s.fields) == 0 && s.name == "" }
+
+func (s *selector) matches(o *stored.Object) bool {
+	hub := o.Hub()
+	if s.name != "" && hub.GetName() != s.name {
+		return false
+	}
+	for i := range s.fields {
+		f := &s.fields[i]
+		if (f.of(hub) == f.value) != f.equal {
+			return false
+		}
+	}
+	return s.labels == nil || s.labels.Matches(labels.Set(hub.GetLabels()))
+}

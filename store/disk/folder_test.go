@@ -1,0 +1,146 @@
+package disk_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/yare-project/yare/store"
+	"github.com/yare-project/yare/store/disk"
+	"github.com/yare-project/yare/store/storetest"
+)
+
+func TestFolderInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "for it")
+	s := openDisk(t, disk.Config{Dir: dir})
+	_, err := disk.Open(disk.Config{Dir: dir})
+	if !errors.Is(err, disk.ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("second Open: %v", err)
+	}
+	out := runWriter(t, dir, nil)
+	if !strings.Contains(out, dir) || !strings.Contains(out, "in use by another Yare") {
+		t.Errorf("Open in another process: %s", out)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := openDisk(t, disk.Config{Dir: dir}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder is open to others: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestFolderCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"", file, filepath.Join(file, "under")} {
+		if _, err := disk.Open(disk.Config{Dir: dir}); err == nil || dir != "" && !strings.Contains(err.Error(), dir) {
+			t.Errorf("Open(%q): %v", dir, err)
+		}
+	}
+}
+
+func TestForeignFolder(t *testing.T) {
+	for name, contents := range map[string]map[string]string{
+		"another program": {"k": "v"},
+		"a later Yare":    {"f": "2"},
+		"no meta record":  {"f": "1"},
+	} {
+		dir := t.TempDir()
+		db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatWALSyncChunks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range contents {
+			if err := db.Set([]byte(key), []byte(value), pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := disk.Open(disk.Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: Open: %v", name, err)
+		} else {
+			t.Log(err)
+		}
+	}
+}
+
+// TestDamage changes bytes in each kind of file and wants a clear refusal, or, where the bytes don't matter, the right contents.
+func TestDamage(t *testing.T) {
+	for _, kind := range []string{"MANIFEST-*", "*.sst", "*.log"} {
+		for _, damage := range []string{"flip", "cut", "remove"} {
+			t.Run(kind+" "+damage, func(t *testing.T) { testDamage(t, kind, damage) })
+		}
+	}
+}
+
+func testDamage(t *testing.T, kind, damage string) {
+	dir := t.TempDir()
+	cfg := disk.Config{Dir: dir, MemTableBytes: 64 << 10}
+	s := openDisk(t, cfg)
+	a := storetest.Table(t, s, "a")
+	for i := range 100 {
+		storetest.Commit(t, s, storetest.Put(a, fmt.Sprintf("k%03d", i), store.Absent(), padding))
+	}
+	want := storetest.Contents(t, a.Snapshot())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, kind))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no file %s: %v", kind, err)
+	}
+	for _, file := range files {
+		harm(t, file, damage)
+	}
+	s, err = disk.Open(cfg)
+	if err == nil {
+		defer s.Close()
+		_, err = s.Table(store.TableConfig{Name: "a", Decode: storetest.DecodeNote})
+	}
+	if err != nil {
+		t.Log(err)
+		if !errors.Is(err, disk.ErrDamaged) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "backup") {
+			t.Errorf("the refusal does not help: %v", err)
+		}
+		return
+	}
+	if got := storetest.Contents(t, storetest.Table(t, s, "a").Snapshot()); len(got) != len(want) {
+		t.Errorf("damage went unnoticed: %d of %d keys are left", len(got), len(want))
+	}
+}
+
+func harm(t *testing.T, file, damage string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if damage == "remove" {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	end := len(bytes.TrimRight(data, "\x00"))
+	if damage == "cut" {
+		data = data[:end/2]
+	} else if end > 0 {
+		data[end/2] ^= 0xff
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
