@@ -68,6 +68,7 @@ func newBench(t *testing.T, servers ...netip.AddrPort) *bench {
 		config:  Config{Log: slog.New(slog.DiscardHandler)},
 		zone:    cluster(),
 		slots:   make(chan struct{}, maxInFlight),
+		ready:   make(chan struct{}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "answers"}, []string{"rcode", "origin"}),
 	}
 	s.forward = newForwarder(func() []string { return list }, wire{}, clock)
