@@ -75,7 +75,6 @@ func New(c Config) (*Server, error) {
 		zone:   &Zone{Domain: mdns.CanonicalName(c.Domain), View: newView(c.Caches)},
 		slots:  make(chan struct{}, maxInFlight),
 		ready:  make(chan struct{}),
-		ready:  make(chan struct{}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "yare_dns_responses_total", Help: "DNS answers by response code and origin (cluster or upstream).",
 		}, []string{"rcode", "origin"}),
