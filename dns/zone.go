@@ -58,6 +58,9 @@ func (z *Zone) Resolve(name string, qtype uint16) (answer Answer, ok bool) {
 		return Answer{}, false
 	}
 	labels := mdns.SplitDomainName(strings.TrimSuffix(lower, z.Domain))
+	if len(labels) == 0 { // not a name that a message can carry
+		return notThere(), true
+	}
 	slices.Reverse(labels) // from the domain outwards: svc, namespace, service, ...
 	n := node{zone: z, name: name, qtype: qtype}
 	switch labels[0] {
