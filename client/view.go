@@ -91,3 +91,12 @@ func Saw[T Object](c Cache[T], resourceVersion string) bool {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	return !ok || err != nil || v.store.seen.Load() >= n
 }
+
+// Newest picks the state that an OnChange handler should look at: new or, for a removal, old.
+func Newest[T Object](old, new T) T {
+	var none T
+	if any(new) == any(none) {
+		return old
+	}
+	return new
+}

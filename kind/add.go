@@ -46,7 +46,12 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		OrphanByDefault: def.OrphanByDefault,
 		CreateOnUpdate:  def.CreateOnUpdate,
 		RequireVersion:  def.RequireVersion,
+		StatusOnCreate:  def.StatusOnCreate,
+		OnDelete:        e.one(def.OnDelete),
 		TTL:             def.TTL,
+	}
+	if def.KeepDeleted != nil {
+		k.KeepDeleted = func(o Object) bool { return def.KeepDeleted(e.typed(o)) }
 	}
 	if k.Virtual {
 		k.Verbs = []string{"create"}
@@ -67,7 +72,7 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		GroupVersionKind: k.Hub, Names: names,
 		New:     func() runtime.Object { return e.object(new(T)) },
 		NewList: listOf(group, k.Hub),
-		Columns: e.columns(def.Columns), NoAge: def.NoAge, Fields: e.fields(def.Fields),
+		Columns: e.columns(def.Columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(def.Fields),
 	})
 	for _, s := range def.Served {
 		k.Versions = append(k.Versions, e.served(k, def, s))
@@ -210,7 +215,7 @@ func (e eraser[T]) scale(s *Scale[T]) *ErasedScale {
 }
 
 func (e eraser[T]) sub(s Sub[T]) ErasedSub {
-	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb,
+	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Named: s.Named,
 		Replace: e.two(s.Replace), Validate: e.check(s.Validate)}
 	if s.Create != nil {
 		out.Create = func(ctx context.Context, env Env, parent Object, body runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
@@ -244,7 +249,7 @@ func (e eraser[T]) served(k *Kind, def Def[T], s Served[T]) Version {
 		GroupVersionKind: s.GroupVersion.WithKind(names.Kind), Names: names, New: s.New, NewList: s.NewList,
 		To:      func(hub Object) (runtime.Object, error) { return s.To(e.typed(hub)) },
 		From:    func(o runtime.Object) (Object, error) { t, err := s.From(o); return e.object(t), err },
-		Columns: e.columns(columns), NoAge: def.NoAge, Fields: e.fields(fields),
+		Columns: e.columns(columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(fields),
 	}
 }
 

@@ -43,6 +43,9 @@ type Kind struct {
 	OrphanByDefault bool
 	CreateOnUpdate  bool
 	RequireVersion  bool
+	StatusOnCreate  bool
+	KeepDeleted     func(obj Object) bool
+	OnDelete        func(obj Object)
 
 	// Spec is what metadata.generation counts changes of; nil when the kind has no generation.
 	Spec func(obj Object) any
@@ -67,6 +70,7 @@ type Version struct {
 	From    func(obj runtime.Object) (Object, error)
 	Columns []ErasedColumn
 	NoAge   bool
+	NoName  bool
 	// Fields are the field selectors beyond metadata's.
 	Fields map[string]func(hub Object) string
 }
@@ -96,6 +100,7 @@ type ErasedSub struct {
 	Connect  func(ctx context.Context, env Env, parent Object, path string, query url.Values) (Target, error)
 	Methods  []string
 	Verb     string
+	Named    bool
 }
 
 // Resource is the plural name with the group: the name of the kind's table and the subject of authorization.

@@ -98,6 +98,9 @@ type Def[T any] struct {
 	// Columns of kubectl's table after Name and before Age, both of which the engine adds unless NoAge.
 	Columns []Column[T]
 	NoAge   bool
+	// NoName says that Columns has its own Name column, which the engine then doesn't put first: for an Event, which leads with its time, and for
+	// classes, whose name tells the default.
+	NoName bool
 	// Fields are the field selectors beyond metadata.name and metadata.namespace.
 	Fields map[string]func(obj *T) string
 
@@ -126,6 +129,13 @@ type Def[T any] struct {
 	SpecOf func(obj *T) any
 	// NoGeneration switches generation off for a kind with a Spec that does not count.
 	NoGeneration bool
+	// StatusOnCreate keeps the status that a create sends (Node: its agent registers it whole); other kinds start with an empty one.
+	StatusOnCreate bool
+	// KeepDeleted says that an object which is marked deleted and has no metadata.finalizers left must stay all the same (Namespace, for its
+	// spec.finalizers). It also makes deletion mark the object instead of removing it at once. Nil means no.
+	KeepDeleted func(obj *T) bool
+	// OnDelete changes an object in the same write that marks it deleted (Namespace: phase Terminating).
+	OnDelete func(obj *T)
 
 	// TTL makes objects expire: each is deleted this long after its last write. Zero or a nil function keeps them.
 	TTL func(Settings) time.Duration
@@ -172,6 +182,9 @@ type Sub[T any] struct {
 	Methods []string // HTTP methods of a Connect
 	// Verb is the RBAC verb of a Connect when it is not derived from the method: "get" for log.
 	Verb string
+	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
+	// authorizes for name, and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
+	Named bool
 }
 
 // Target is where a Connect goes.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/yare-project/yare/internal/follow"
 	"github.com/yare-project/yare/internal/resource"
+	"github.com/yare-project/yare/internal/roles"
 )
 
 // RBAC is the role-based authorizer. Feed it with Run, or with Set and Drop.
@@ -129,11 +130,11 @@ func (r *RBAC) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	if who == nil {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	request := requestOf(a)
+	request := roles.RequestOf(a)
 	var missing []error
 	allowed := false
 	r.visit(who, a.GetNamespace(), func(rule *rbacv1.PolicyRule) bool {
-		allowed = request.allowedBy(rule)
+		allowed = request.AllowedBy(rule)
 		return !allowed
 	}, func(err error) { missing = append(missing, err) })
 	if allowed {

@@ -34,7 +34,7 @@ type Event struct {
 	Status *metav1.Status
 }
 
-// Watch is one client's stream of changes. One goroutine uses it at a time.
+// Watch is one client's stream of changes. One goroutine uses it, with one context.
 type Watch struct {
 	r         *Resource
 	prefix    string
@@ -45,6 +45,7 @@ type Watch struct {
 	sendEnd   bool // the bookmark that ends the initial events is due
 	bookmarks bool
 	ended     bool
+	failed    *Event // why the watch could not start
 	buffer    []Event
 
 	tick  context.Context // ends when the next bookmark is due
@@ -144,11 +145,15 @@ func (w *Watch) collect(snap store.Snapshot) []*stored.Object {
 // last event said why if it was an error. ctx's error when it ends first.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	w.buffer = w.buffer[:0]
-	if w.first() {
+	if w.failed != nil {
+		w.buffer, w.failed = append(w.buffer, *w.failed), nil
 		return w.buffer, nil
 	}
 	if w.ended {
 		return nil, io.EOF
+	}
+	if w.first() {
+		return w.buffer, nil
 	}
 	for len(w.buffer) == 0 {
 		events, err := w.source.Next(w.wait(ctx))
@@ -161,23 +166,20 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 			return nil, ctx.Err()
 		case w.due.Load():
 		case errors.Is(err, store.ErrCompacted):
-			w.fail(w.tooOld(w.source.Progress()))
+			w.refuse(w.tooOld(w.source.Progress()))
 		case errors.Is(err, store.ErrClosed):
 			w.ended = true
 			return nil, io.EOF
 		default:
-			w.fail(apierrors.NewInternalError(err))
+			w.refuse(apierrors.NewInternalError(err))
 		}
 		w.bookmark()
 	}
 	return w.buffer, nil
 }
 
-// first gives the initial events, then the bookmark that ends them; or the error that the watch could not start for.
+// first gives the initial events, then the bookmark that ends them.
 func (w *Watch) first() bool {
-	if w.ended {
-		return len(w.buffer) > 0
-	}
 	for _, o := range w.initial {
 		w.buffer = append(w.buffer, Event{Type: watch.Added, Object: o})
 	}
@@ -243,13 +245,19 @@ func (w *Watch) tooOld(rev store.Revision) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, w.r.Store.Revision()))
 }
 
+// fail ends the watch before it began; its one event is the error.
 func (w *Watch) fail(err error) {
+	w.refuse(err)
+	w.failed = &Event{Type: watch.Error, Status: w.buffer[len(w.buffer)-1].Status}
+}
+
+// refuse ends the watch with an error event.
+func (w *Watch) refuse(err error) {
 	w.ended = true
 	status := metav1.Status{Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 	if api, ok := err.(apierrors.APIStatus); ok {
 		status = api.Status()
 	}
-	w.initial = nil
 	w.buffer = append(w.buffer, Event{Type: watch.Error, Status: &status})
 }
 

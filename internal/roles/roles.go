@@ -1,4 +1,5 @@
-// Package roles says which rules a ClusterRole has when it is made of others (its aggregationRule). Everything in it is pure.
+// Package roles says what RBAC rules mean: what a rule allows, and which rules a ClusterRole has when it is made of others (its
+// aggregationRule). Everything in it is pure. Who holds which role is not its matter.
 package roles
 
 import (

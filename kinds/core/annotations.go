@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -140,4 +141,39 @@ func matchAppArmor(p *problems, text string, profile *corev1.AppArmorProfile, at
 	if !same {
 		p.forbidden(at.Child("type"), "apparmor type in annotation and field must match")
 	}
+}
+
+// armorFromAnnotations copies AppArmor profiles that older clients give as annotations into the fields, unless the pod's own profile says the
+// same already.
+func armorFromAnnotations(pod *corev1.Pod) {
+	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
+		return
+	}
+	visitContainers(&pod.Spec, nil, func(c *corev1.Container, _ *field.Path) {
+		text, set := pod.Annotations[appArmorPrefix+c.Name]
+		if !set || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+			return
+		}
+		profile := armorProfile(text)
+		if profile == nil || reflect.DeepEqual(profile, pod.Spec.SecurityContext.AppArmorProfile) {
+			return
+		}
+		if c.SecurityContext == nil {
+			c.SecurityContext = &corev1.SecurityContext{}
+		}
+		c.SecurityContext.AppArmorProfile = profile
+	})
+}
+
+func armorProfile(text string) *corev1.AppArmorProfile {
+	switch text {
+	case corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	case corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	}
+	if local, ok := strings.CutPrefix(text, corev1.DeprecatedAppArmorBetaProfileNamePrefix); ok && strings.TrimSpace(local) == local && local != "" {
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &local}
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 		{Name: "exec", Connect: podExec, Methods: upgradeMethods, Verb: "create"},
 		{Name: "attach", Connect: podAttach, Methods: upgradeMethods, Verb: "create"},
 		{Name: "portforward", Connect: podPortForward, Methods: upgradeMethods, Verb: "create"},
-		{Name: "proxy", Connect: podProxy, Methods: proxyMethods},
+		{Name: "proxy", Connect: podProxy, Methods: proxyMethods, Named: true},
 	},
 })
 

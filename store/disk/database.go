@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -13,10 +14,13 @@ import (
 // database is one opening of the Pebble files. Once failed is set it is never used again.
 type database struct {
 	*pebble.DB
-	dir      string
 	failed   *failure
 	requests chan request
+	flushed  atomic.Bool // since the last meta record
 }
+
+// errEmpty says that there is no database, or nothing in it.
+var errEmpty = errors.New("there is no database")
 
 // request asks the database's writer to apply a batch.
 type request struct {
@@ -25,10 +29,10 @@ type request struct {
 	done  chan error
 }
 
-// openDatabase opens the files, or says what was wrong with them.
-func openDatabase(cfg *Config, cache *pebble.Cache) (*database, error) {
-	d := &database{dir: cfg.Dir, failed: newFailure(), requests: make(chan request)}
-	options := pebbleOptions(cfg, cache, d.failed)
+// openDatabase opens the files, or says what was wrong with them. errEmpty: there are none to be only read.
+func openDatabase(cfg *Config, cache *pebble.Cache, readOnly bool) (*database, error) {
+	d := &database{failed: newFailure(), requests: make(chan request)}
+	options := d.options(cfg, cache, readOnly)
 	opened := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -42,6 +46,9 @@ func openDatabase(cfg *Config, cache *pebble.Cache) (*database, error) {
 	}()
 	select {
 	case err := <-opened:
+		if errors.Is(err, pebble.ErrDBDoesNotExist) {
+			return nil, errEmpty
+		}
 		if err != nil {
 			return nil, explainOpen(cfg.Dir, err)
 		}
@@ -52,10 +59,11 @@ func openDatabase(cfg *Config, cache *pebble.Cache) (*database, error) {
 	return d, nil
 }
 
-func pebbleOptions(cfg *Config, cache *pebble.Cache, failed *failure) *pebble.Options {
-	log := pebbleLog{log: cfg.Log, failed: failed}
+func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *pebble.Options {
+	log := pebbleLog{log: cfg.Log, failed: d.failed}
 	return &pebble.Options{
-		FS:                         &freezer{FS: cfg.FS, failed: failed},
+		FS:                         &freezer{FS: cfg.FS, failed: d.failed},
+		ReadOnly:                   readOnly,
 		Cache:                      cache,
 		MemTableSize:               cfg.MemTableBytes,
 		MaxOpenFiles:               256,
@@ -65,6 +73,7 @@ func pebbleOptions(cfg *Config, cache *pebble.Cache, failed *failure) *pebble.Op
 		Logger:                     log,
 		EventListener: &pebble.EventListener{
 			BackgroundError: log.background,
+			FlushEnd:        func(pebble.FlushInfo) { d.flushed.Store(true) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				cfg.Log.Error("store found damaged data", "dir", cfg.Dir, "info", info.String())
 			},
@@ -144,17 +153,29 @@ func (d *database) read(key []byte) ([]byte, error) {
 	return append([]byte{}, data...), nil
 }
 
-// prepare checks that the folder is Yare's and of a known form, marks a new one, and reads its meta record.
-func (d *database) prepare() (meta, error) {
+// begin marks a new database as Yare's, or dates an existing one anew, and returns its meta record.
+func (d *database) begin() (meta, error) {
+	m, err := d.meta()
+	if errors.Is(err, errEmpty) {
+		m = meta{clean: true}
+	} else if err != nil {
+		return meta{}, err
+	}
+	m.epoch++
+	return m, d.writeMeta(m)
+}
+
+// meta checks that the database is Yare's and of a known form. errEmpty: it holds nothing.
+func (d *database) meta() (meta, error) {
 	format, err := d.read(formatKey)
 	if err != nil {
 		return meta{}, err
 	}
 	if format == nil {
-		return d.initialize()
+		return meta{}, d.foreign()
 	}
 	if string(format) != formatVersion {
-		return meta{}, fmt.Errorf("it has format %q and this Yare reads %q: use the Yare that wrote it", format, formatVersion)
+		return meta{}, damaged(fmt.Sprintf("its format is %q and this Yare reads %q", format, formatVersion))
 	}
 	data, err := d.read(metaKey)
 	if err != nil {
@@ -163,24 +184,31 @@ func (d *database) prepare() (meta, error) {
 	return decodeMeta(data)
 }
 
-func (d *database) initialize() (meta, error) {
+// foreign tells a database without Yare's mark from an empty one.
+func (d *database) foreign() error {
 	it, err := d.NewIter(nil)
 	if err != nil {
-		return meta{}, err
+		return err
 	}
-	foreign := it.First()
-	if err := it.Close(); err != nil {
-		return meta{}, err
+	found := it.First()
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return err
 	}
-	if foreign {
-		return meta{}, damaged("it holds a database of another program: choose another folder")
+	if found {
+		return damaged("it holds the database of another program")
 	}
+	return errEmpty
+}
+
+func (d *database) writeMeta(m meta) error {
 	b := d.NewBatch()
-	m := meta{clean: true}
 	if err := errors.Join(b.Set(formatKey, []byte(formatVersion), nil), b.Set(metaKey, m.encode(), nil)); err != nil {
-		return meta{}, err
+		return err
 	}
-	return m, d.apply(b, true)
+	if err := d.apply(b, true); err != nil {
+		return err
+	}
+	return b.Close()
 }
 
 // pebbleLog takes Pebble's log lines; none of them ends the process.

@@ -17,7 +17,6 @@ package disk
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -106,13 +105,11 @@ func (j *journal) start() (start store.Revision, unclean bool, err error) {
 	if err := j.room(0); err != nil {
 		return 0, false, err
 	}
+	if err := j.examine(); err != nil {
+		return 0, false, err
+	}
 	if err := j.reopen(); err != nil {
 		return 0, false, err
 	}
-	m, err := j.db.prepare()
-	if err != nil {
-		return 0, false, fmt.Errorf("store: data folder %q: %w", j.cfg.Dir, err)
-	}
-	j.ceiling = m.ceiling
-	return m.ceiling, !m.clean, nil
+	return j.meta.ceiling, !j.meta.clean, nil
 }

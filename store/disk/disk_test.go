@@ -12,21 +12,18 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t storetest.TB) (store.Store, func(storetest.TB) store.Store) {
-		return inMemory(t, vfs.NewMem())
+		return reopening(t, disk.Config{Dir: "data", FS: vfs.NewMem(), CheckImmutable: true})
 	})
 }
 
-// TestStoreOnRealDisk runs the suite's faster half where fsync is real.
 func TestStoreOnRealDisk(t *testing.T) {
-	s := openDisk(t, disk.Config{Dir: t.TempDir()})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storetest.Run(t, func(tb storetest.TB) (store.Store, func(storetest.TB) store.Store) {
+		return reopening(tb, disk.Config{Dir: t.TempDir()})
+	})
 }
 
-// inMemory opens a disk store whose disk is a memory file system, and tells how to open it again.
-func inMemory(t storetest.TB, fs vfs.FS) (store.Store, func(storetest.TB) store.Store) {
-	cfg := disk.Config{Dir: "data", FS: fs, CheckImmutable: true}
+// reopening opens a store, and tells how to open it again.
+func reopening(t storetest.TB, cfg disk.Config) (store.Store, func(storetest.TB) store.Store) {
 	current := openDisk(t, cfg)
 	return current, func(t storetest.TB) store.Store {
 		t.Helper()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,8 +15,9 @@ import (
 var (
 	// ErrInUse says that another process, or another store of this one, has the data folder.
 	ErrInUse = errors.New("store: data folder is in use")
-	// ErrDamaged says that the data folder holds something that no Yare wrote.
-	ErrDamaged = errors.New("store: data folder is damaged")
+	// ErrDamaged says that the data folder is not as Yare left it, or that another program or a later Yare wrote it. Open changed
+	// nothing in it.
+	ErrDamaged = errors.New("store: data folder is damaged, or holds what this Yare cannot read")
 )
 
 // refusal is an error with a text of its own that answers errors.Is for several others.
@@ -44,14 +46,18 @@ func explainOpen(dir string, err error) error {
 			text:  fmt.Sprintf("store: data folder %q cannot be written: check its owner and mount, or choose another folder (%v)", dir, err),
 			kinds: []error{err},
 		}
-	case pebble.IsCorruptionError(err) || errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist):
-		return &refusal{
-			text: fmt.Sprintf("store: data folder %q is damaged and was left as it is: restore it from a backup, or move it away to start empty (%v)",
-				dir, err),
-			kinds: []error{ErrDamaged, err},
-		}
+	case isDamage(err):
+		return explainDamage(dir, err)
 	}
 	return fmt.Errorf("store: data folder %q cannot be opened: %w", dir, err)
+}
+
+func explainDamage(dir string, err error) error {
+	return &refusal{
+		text: fmt.Sprintf("%v: %q: restore it from a backup, or move it away to start empty (%s)", ErrDamaged, dir,
+			strings.Join(strings.Fields(err.Error()), " ")),
+		kinds: []error{ErrDamaged, err},
+	}
 }
 
 // explainWrite is for a write that failed, after which the database is frozen.
@@ -63,6 +69,15 @@ func explainWrite(dir string, err error) error {
 		}
 	}
 	return fmt.Errorf("store: data folder %q cannot be written, reads still work: %w", dir, err)
+}
+
+// isDamage tells what is wrong with the files from what is wrong with reaching them, which always has an error number.
+func isDamage(err error) bool {
+	if pebble.IsCorruptionError(err) || errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	var number syscall.Errno
+	return !errors.As(err, &number)
 }
 
 func isFull(err error) bool {

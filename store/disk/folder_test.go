@@ -57,7 +57,7 @@ func TestForeignFolder(t *testing.T) {
 		"no meta record":  {"f": "1"},
 	} {
 		dir := t.TempDir()
-		db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatWALSyncChunks})
+		db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatWALSyncChunks, Logger: quiet{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,16 +77,25 @@ func TestForeignFolder(t *testing.T) {
 	}
 }
 
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) { panic("fatal") }
+
 // TestDamage changes bytes in each kind of file and wants a clear refusal, or, where the bytes don't matter, the right contents.
 func TestDamage(t *testing.T) {
 	for _, kind := range []string{"MANIFEST-*", "*.sst", "*.log"} {
-		for _, damage := range []string{"flip", "cut", "remove"} {
-			t.Run(kind+" "+damage, func(t *testing.T) { testDamage(t, kind, damage) })
+		for _, damage := range []string{"flip", "cut"} {
+			for percent := 5; percent < 100; percent += 15 {
+				t.Run(fmt.Sprint(kind, damage, percent), func(t *testing.T) { testDamage(t, kind, damage, percent) })
+			}
 		}
+		t.Run(kind+"remove", func(t *testing.T) { testDamage(t, kind, "remove", 0) })
 	}
 }
 
-func testDamage(t *testing.T, kind, damage string) {
+func testDamage(t *testing.T, kind, damage string, percent int) {
 	dir := t.TempDir()
 	cfg := disk.Config{Dir: dir, MemTableBytes: 64 << 10}
 	s := openDisk(t, cfg)
@@ -103,7 +112,7 @@ func testDamage(t *testing.T, kind, damage string) {
 		t.Fatalf("no file %s: %v", kind, err)
 	}
 	for _, file := range files {
-		harm(t, file, damage)
+		harm(t, file, damage, percent)
 	}
 	s, err = disk.Open(cfg)
 	if err == nil {
@@ -122,7 +131,7 @@ func testDamage(t *testing.T, kind, damage string) {
 	}
 }
 
-func harm(t *testing.T, file, damage string) {
+func harm(t *testing.T, file, damage string, percent int) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -134,11 +143,11 @@ func harm(t *testing.T, file, damage string) {
 		}
 		return
 	}
-	end := len(bytes.TrimRight(data, "\x00"))
+	where := len(bytes.TrimRight(data, "\x00")) * percent / 100
 	if damage == "cut" {
-		data = data[:end/2]
-	} else if end > 0 {
-		data[end/2] ^= 0xff
+		data = data[:where]
+	} else {
+		data[where] ^= 0xff
 	}
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -59,8 +60,23 @@ func (f *freezer) guard(op, name string, run func() error) {
 func park() { select {} }
 
 func (f *freezer) Create(name string, category vfs.DiskWriteCategory) (out vfs.File, _ error) {
-	f.guard("create", name, func() (err error) { out, err = f.FS.Create(name, category); return err })
+	f.guard("create", name, func() (err error) {
+		if out, err = f.FS.Create(name, category); err == nil && strings.HasPrefix(f.FS.PathBase(name), "MANIFEST-") {
+			return f.syncDir(f.FS.PathDir(name))
+		}
+		return err
+	})
 	return f.wrap(name, out), nil
+}
+
+// syncDir makes sure that a new manifest is found before anything names it: Pebble syncs the folder only once, for the manifest and for
+// the marker that names it, and no rule says in which order a file system keeps the two.
+func (f *freezer) syncDir(name string) error {
+	dir, err := f.FS.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (f *freezer) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (out vfs.File, _ error) {

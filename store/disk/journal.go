@@ -34,7 +34,7 @@ type journal struct {
 	db *database
 
 	// What follows belongs to the committer.
-	ceiling store.Revision
+	meta    meta
 	pause   time.Duration
 	retryAt time.Time
 }
@@ -47,22 +47,37 @@ func (j *journal) Append(b engine.Batch) error {
 		return &refusal{text: explainWrite(j.cfg.Dir, err).Error(), kinds: []error{engine.ErrRetired, err}}
 	}
 	batch := j.db.NewBatch()
-	m := meta{ceiling: j.ceiling}
-	if b.Last > m.ceiling {
-		m.ceiling = b.Last + ceilingStep
-	}
-	if err := fill(batch, b, m, m.ceiling != j.ceiling); err != nil {
+	m := j.db.nextMeta(j.meta, b.Last)
+	if err := fill(batch, b, m, m != j.meta); err != nil {
 		return &refusal{text: fmt.Sprintf("store: the batch cannot be built: %v", err), kinds: []error{engine.ErrNotWritten, err}}
 	}
 	if err := j.room(uint64(batch.Len())); err != nil {
 		return &refusal{text: err.Error(), kinds: []error{engine.ErrNotWritten, err}}
 	}
-	if err := j.db.apply(batch, b.Sync || m.ceiling != j.ceiling); err != nil {
+	if err := j.db.apply(batch, b.Sync || m != j.meta); err != nil {
 		return explainWrite(j.cfg.Dir, err)
 	}
-	j.ceiling, j.pause = m.ceiling, 0
 	_ = batch.Close() // only returns memory to a pool
+	j.pause = 0
+	if m != j.meta {
+		j.meta = m
+		j.testify()
+	}
 	return nil
+}
+
+// nextMeta is the meta record after a batch that ends at last. It changes when the batch goes beyond what was promised, and after each
+// flush, since a lost flush is what the witness is there to see.
+func (d *database) nextMeta(m meta, last store.Revision) meta {
+	beyond := last > m.ceiling
+	if beyond {
+		m.ceiling = last + ceilingStep
+	}
+	if d.flushed.CompareAndSwap(true, false) || beyond {
+		m.epoch++
+		m.clean = false
+	}
+	return m
 }
 
 func fill(out *pebble.Batch, b engine.Batch, m meta, withMeta bool) error {
@@ -137,21 +152,22 @@ func (j *journal) Recover() error {
 	if err := j.reopen(); err != nil {
 		return err
 	}
-	m, err := j.db.prepare()
-	if err != nil {
-		j.db.failed.set(err)
-		return explainWrite(j.cfg.Dir, err)
-	}
-	j.ceiling = m.ceiling
 	j.cfg.Log.Info("store opened its data folder again after a failure", "dir", j.cfg.Dir, "failure", cause)
 	return nil
 }
 
+// reopen opens the database and dates it.
 func (j *journal) reopen() error {
-	db, err := openDatabase(&j.cfg, j.cache)
+	db, err := openDatabase(&j.cfg, j.cache, false)
 	if err != nil {
 		return err
 	}
+	m, err := db.begin()
+	if err != nil {
+		return errors.Join(explainOpen(j.cfg.Dir, err), db.close())
+	}
+	j.meta = m
+	j.testify()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.db = db
@@ -179,7 +195,7 @@ func (j *journal) Load(table string, yield func(string, store.Revision, []byte) 
 	defer j.mu.RUnlock()
 	loaded, err := j.load(table, yield)
 	if err != nil && (pebble.IsCorruptionError(err) || errors.Is(err, ErrDamaged)) {
-		return loaded, explainOpen(j.cfg.Dir, fmt.Errorf("table %q: %w", table, err))
+		return loaded, explainDamage(j.cfg.Dir, fmt.Errorf("table %q: %w", table, err))
 	}
 	if err != nil {
 		return loaded, fmt.Errorf("store: table %q cannot be read: %w", table, err)
@@ -206,7 +222,11 @@ func (j *journal) load(table string, yield func(string, store.Revision, []byte) 
 	if err != nil {
 		return loaded, err
 	}
-	return loaded, errors.Join(scan(it, len(prefix), yield), it.Close())
+	if err := scan(it, len(prefix), yield); err != nil {
+		_ = it.Close() // tells the same again
+		return loaded, err
+	}
+	return loaded, it.Close()
 }
 
 func scan(it *pebble.Iterator, prefix int, yield func(string, store.Revision, []byte) error) error {
@@ -235,15 +255,11 @@ func (j *journal) Close(last store.Revision, clean bool) error {
 		return nil
 	}
 	if clean {
-		b := j.db.NewBatch()
-		err := b.Set(metaKey, meta{ceiling: last, clean: true}.encode(), nil)
-		if err == nil {
-			err = j.db.apply(b, true)
-		}
-		if err != nil {
+		j.meta = meta{ceiling: last, epoch: j.meta.epoch + 1, clean: true}
+		if err := j.db.writeMeta(j.meta); err != nil {
 			return explainWrite(j.cfg.Dir, err)
 		}
-		_ = b.Close() // only returns memory to a pool
+		j.testify()
 	}
 	if err := j.db.close(); err != nil {
 		return fmt.Errorf("store: data folder %q: %w", j.cfg.Dir, err)

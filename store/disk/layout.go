@@ -10,7 +10,7 @@ import (
 // The layout. A record's key starts with one letter for what it is:
 //
 //	f                    format version, as text
-//	m                    meta: 8 bytes of revision ceiling (big endian), 1 byte: 1 if the last run closed in order
+//	m                    meta: 8 bytes of revision ceiling, 8 of epoch (big endian), 1 byte: 1 if the last run closed in order
 //	d <table>            8 bytes: revision of the table's newest delete
 //	t <table> NUL <key>  8 bytes: revision; then the value's bytes
 const formatVersion = "1"
@@ -26,10 +26,13 @@ const revisionBytes = 8
 type meta struct {
 	ceiling store.Revision
 	clean   bool
+	// epoch grows with every meta record, to date a database; see witness.go.
+	epoch uint64
 }
 
 func (m meta) encode() []byte {
 	out := binary.BigEndian.AppendUint64(nil, m.ceiling)
+	out = binary.BigEndian.AppendUint64(out, m.epoch)
 	if m.clean {
 		return append(out, 1)
 	}
@@ -37,10 +40,15 @@ func (m meta) encode() []byte {
 }
 
 func decodeMeta(data []byte) (meta, error) {
-	if len(data) != revisionBytes+1 || data[revisionBytes] > 1 {
-		return meta{}, damaged(fmt.Sprintf("the meta record has %d bytes of another form", len(data)))
+	const size = revisionBytes + 8 + 1
+	if len(data) != size || data[size-1] > 1 {
+		return meta{}, damaged(fmt.Sprintf("the meta record has %d bytes, not the %d that were written", len(data), size))
 	}
-	return meta{ceiling: binary.BigEndian.Uint64(data), clean: data[revisionBytes] == 1}, nil
+	return meta{
+		ceiling: binary.BigEndian.Uint64(data),
+		epoch:   binary.BigEndian.Uint64(data[revisionBytes:]),
+		clean:   data[size-1] == 1,
+	}, nil
 }
 
 func deleteKey(table string) []byte { return append([]byte("d"), table...) }

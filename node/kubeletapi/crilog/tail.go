@@ -14,17 +14,16 @@ func tailOffset(f io.ReaderAt, size int64, n int64) (int64, error) {
 	if n <= 0 {
 		return size, nil
 	}
-	// Going backwards, the start of a line is known when the newline before it is
-	// found; whether that newline ended a whole line of output decides if the line
-	// before belongs to the same one.
-	end := size // end of the line in hand, after its newline
+	// Going backwards, a whole line opens a new line of output, and a part belongs
+	// to the one that was opened last.
+	w := window{f: f}
 	var found int64
-	for start := size; start > 0; {
-		prev, err := lineStart(f, end)
+	for end := size; end > 0; {
+		start, err := w.lineStart(end)
 		if err != nil {
 			return 0, err
 		}
-		full, err := lineIsFull(f, prev, end)
+		full, err := lineIsFull(f, start, end)
 		if err != nil {
 			return 0, err
 		}
@@ -34,18 +33,37 @@ func tailOffset(f io.ReaderAt, size int64, n int64) (int64, error) {
 			}
 			found++
 		}
-		start, end = prev, prev
+		end = start
 	}
 	return 0, nil
 }
 
+// window is a piece of a file that is read backwards.
+type window struct {
+	f    io.ReaderAt
+	from int64
+	buf  []byte
+}
+
+// upTo returns bytes that end at end, and where they begin.
+func (w *window) upTo(end int64) ([]byte, int64, error) {
+	if w.from < end && end <= w.from+int64(len(w.buf)) {
+		return w.buf[:end-w.from], w.from, nil
+	}
+	w.from = max(0, end-block)
+	w.buf = make([]byte, end-w.from)
+	_, err := w.f.ReadAt(w.buf, w.from)
+	if err == io.EOF {
+		err = nil
+	}
+	return w.buf, w.from, err
+}
+
 // lineStart finds the start of the line that ends at end.
-func lineStart(f io.ReaderAt, end int64) (int64, error) {
-	buf := make([]byte, block)
+func (w *window) lineStart(end int64) (int64, error) {
 	for at := end - 1; at > 0; { // the byte at end-1 may be the line's own newline
-		from := max(0, at-block)
-		part := buf[:at-from]
-		if _, err := f.ReadAt(part, from); err != nil && err != io.EOF {
+		part, from, err := w.upTo(at)
+		if err != nil {
 			return 0, err
 		}
 		if i := bytes.LastIndexByte(part, '\n'); i >= 0 {

@@ -1,4 +1,4 @@
-package authz
+package roles
 
 import (
 	"slices"
@@ -8,25 +8,22 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// request is an authorization question, prepared for comparing with rules.
-type request struct {
+// Request is an authorization question, prepared for comparing with many rules.
+type Request struct {
 	verb, group, resource, sub, name string
 	path                             string
 	isResource                       bool
 }
 
-func requestOf(a authorizer.Attributes) request {
-	return request{verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(), sub: a.GetSubresource(), name: a.GetName(),
+// RequestOf prepares the question.
+func RequestOf(a authorizer.Attributes) Request {
+	return Request{verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(), sub: a.GetSubresource(), name: a.GetName(),
 		path: a.GetPath(), isResource: a.IsResourceRequest()}
 }
 
-// Allows tells whether a rule allows what is asked. A rule's "*" stands for every verb, group or resource (with every subresource);
+// AllowedBy tells whether a rule allows what is asked. A rule's "*" stands for every verb, group or resource (with every subresource);
 // "*/scale" for that subresource of every resource; resource names, when given, must name the object; a URL that ends in "*" is a prefix.
-func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
-	return requestOf(a).allowedBy(rule)
-}
-
-func (q request) allowedBy(rule *rbacv1.PolicyRule) bool {
+func (q Request) AllowedBy(rule *rbacv1.PolicyRule) bool {
 	if !has(rule.Verbs, q.verb) {
 		return false
 	}
@@ -50,7 +47,7 @@ func has(list []string, v string) bool {
 }
 
 // is tells whether a rule's resource is the one asked for.
-func (q request) is(resource string) bool {
+func (q Request) is(resource string) bool {
 	if resource == "*" {
 		return true
 	}

@@ -1,0 +1,53 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/yare-project/yare/kind"
+)
+
+// admission makes the request that plugins judge.
+func (r *Resource) admission(rq *Request, op admissionv1.Operation, obj, old kind.Object, body, opts runtime.Object, dryRun bool) *kind.AdmissionRequest {
+	return &kind.AdmissionRequest{Operation: op, Kind: r.Kind, Ref: rq.Ref, User: rq.User, Object: obj, Old: old, Body: body, Options: opts,
+		DryRun: dryRun, Warn: rq.Warn}
+}
+
+// mutate lets the plugins change the object, then defaults it again.
+func (r *Resource) mutate(ctx context.Context, rq *Request, a *kind.AdmissionRequest) error {
+	for _, m := range r.Mutators {
+		if err := m.Mutate(ctx, r.Env, a); err != nil {
+			return refused(rq, m.Name(), err)
+		}
+	}
+	if a.Object != nil && r.Kind.Default != nil && len(r.Mutators) > 0 {
+		r.Kind.Default(a.Object)
+	}
+	return nil
+}
+
+// admit asks the plugins whether the validated request may go on.
+func (r *Resource) admit(ctx context.Context, rq *Request, a *kind.AdmissionRequest) error {
+	for _, v := range r.Validators {
+		if err := v.Validate(ctx, r.Env, a); err != nil {
+			return refused(rq, v.Name(), err)
+		}
+	}
+	return nil
+}
+
+// refused keeps a plugin's own status and makes any other error a 403 that names the plugin.
+func refused(rq *Request, plugin string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return apierrors.NewForbidden(rq.named(), rq.Ref.Name, fmt.Errorf("admission plugin %s: %w", plugin, err))
+}
+
+func dryRun(values []string) bool { return len(values) > 0 }

@@ -1,0 +1,193 @@
+package verbs
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metavalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/kind"
+)
+
+const (
+	// generatedSuffix is how many random characters a generateName gets, and maxGenerated how long the whole may be: as Kubernetes.
+	generatedSuffix = 5
+	maxGenerated    = 63
+)
+
+// place puts obj into the request's namespace, or refuses a contradiction.
+func (r *Resource) place(rq *Request, obj kind.Object) error {
+	ns := rq.Ref.Namespace
+	if r.Kind.Scope == kind.Cluster {
+		obj.SetNamespace("")
+		return nil
+	}
+	switch {
+	case ns == "" && !r.Kind.Virtual:
+		return apierrors.NewBadRequest("an empty namespace may not be set during creation")
+	case obj.GetNamespace() == "":
+		obj.SetNamespace(ns)
+	case obj.GetNamespace() != ns:
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request: %q is not %q",
+			obj.GetNamespace(), ns))
+	}
+	return nil
+}
+
+// born sets the metadata that the server alone sets on a new object.
+func (r *Resource) born(obj kind.Object) {
+	obj.SetUID(types.UID(uuid.NewUUID()))
+	obj.SetCreationTimestamp(r.now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.SetGeneration(0)
+	if r.Kind.Spec != nil {
+		obj.SetGeneration(1)
+	}
+}
+
+// generateName makes a name from a base.
+func generateName(base string) string {
+	if len(base) > maxGenerated-generatedSuffix {
+		base = base[:maxGenerated-generatedSuffix]
+	}
+	return base + utilrand.String(generatedSuffix)
+}
+
+// validateMeta checks a new object's metadata.
+func (r *Resource) validateMeta(obj kind.Object) field.ErrorList {
+	nameOf := r.Kind.ValidateName
+	if nameOf == nil {
+		nameOf = metavalidation.NameIsDNSSubdomain
+	}
+	return metavalidation.ValidateObjectMetaAccessor(obj, r.Kind.Scope == kind.Namespaced, nameOf, field.NewPath("metadata"))
+}
+
+// inherit carries over what an update cannot change, and counts the generation.
+func (r *Resource) inherit(obj, old kind.Object) {
+	obj.SetGeneration(old.GetGeneration())
+	obj.SetSelfLink("")
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	obj.SetCreationTimestamp(old.GetCreationTimestamp())
+	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+}
+
+// count bumps the generation if what it counts has changed.
+func (r *Resource) count(obj, old kind.Object) {
+	if r.Kind.Spec != nil && !equality.Semantic.DeepEqual(r.Kind.Spec(obj), r.Kind.Spec(old)) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+// dedupeOwners drops repeated owner references, telling the client.
+func dedupeOwners(rq *Request, obj kind.Object) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	seen := make(map[types.UID]bool, len(refs))
+	var kept []metav1.OwnerReference
+	for _, ref := range refs {
+		if seen[ref.UID] && contains(kept, ref) {
+			rq.Warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries; API server dedups owner references, so do not rely on UID %s being there twice", ref.UID))
+			continue
+		}
+		seen[ref.UID] = true
+		kept = append(kept, ref)
+	}
+	if len(kept) < len(refs) {
+		obj.SetOwnerReferences(kept)
+	}
+}
+
+func contains(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
+	for i := range refs {
+		if equality.Semantic.DeepEqual(refs[i], ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// unchanged tells whether obj says nothing new: the same as old but for the times at which managers wrote. Then obj takes old's bookkeeping.
+func unchanged(obj, old kind.Object) bool {
+	fresh := obj.GetManagedFields()
+	if !sameManagers(fresh, old.GetManagedFields()) {
+		return false
+	}
+	rv := obj.GetResourceVersion()
+	obj.SetManagedFields(old.GetManagedFields())
+	obj.SetResourceVersion(old.GetResourceVersion())
+	if equality.Semantic.DeepEqual(obj, old) {
+		return true
+	}
+	obj.SetManagedFields(fresh)
+	obj.SetResourceVersion(rv)
+	return false
+}
+
+func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := &a[i], &b[i]
+		if x.Manager != y.Manager || x.Operation != y.Operation || x.APIVersion != y.APIVersion || x.Subresource != y.Subresource || x.FieldsType != y.FieldsType {
+			return false
+		}
+		if (x.FieldsV1 == nil) != (y.FieldsV1 == nil) || x.FieldsV1 != nil && !x.FieldsV1.Equal(*y.FieldsV1) {
+			return false
+		}
+	}
+	return true
+}
+
+func invalidRevision(s string) field.ErrorList {
+	return field.ErrorList{field.Invalid(field.NewPath("resourceVersion"), s, "must be an unsigned number no larger than "+fmt.Sprint(uint64(math.MaxUint64)))}
+}
+
+func matchRequired(got string) field.ErrorList {
+	path := field.NewPath("resourceVersionMatch")
+	if got == "" {
+		return field.ErrorList{field.Forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")}
+	}
+	return field.ErrorList{field.NotSupported(path, got, []string{string(metav1.ResourceVersionMatchNotOlderThan)})}
+}
+
+func matchForbidden() field.ErrorList {
+	return field.ErrorList{field.Forbidden(field.NewPath("resourceVersionMatch"), "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")}
+}
+
+// userAgentManager is the field manager that a client's User-Agent names: its first word, printable, of at most 128 bytes.
+func userAgentManager(agent string) string {
+	name, _, _ := strings.Cut(agent, "/")
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, name)
+	return truncate(name, 128)
+}
+
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// ManagerOf names the field manager of a client that gives none, from its User-Agent.
+func ManagerOf(userAgent string) string { return userAgentManager(userAgent) }

@@ -1,0 +1,19 @@
+package kind
+
+import "context"
+
+// Via is how a proxy request asks to reach an object: https:name:8443 has Scheme "https" and Port "8443". Both may be empty.
+type Via struct{ Scheme, Port string }
+
+type viaKey struct{}
+
+// WithVia returns a context for Connect of a [Sub] that is Named.
+func WithVia(ctx context.Context, via Via) context.Context {
+	return context.WithValue(ctx, viaKey{}, via)
+}
+
+// ViaOf is what WithVia put in, or nothing.
+func ViaOf(ctx context.Context) Via {
+	via, _ := ctx.Value(viaKey{}).(Via)
+	return via
+}
