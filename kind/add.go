@@ -249,7 +249,7 @@ func (e eraser[T]) served(k *Kind, def Def[T], s Served[T]) Version {
 		GroupVersionKind: s.GroupVersion.WithKind(names.Kind), Names: names, New: s.New, NewList: s.NewList,
 		To:      func(hub Object) (runtime.Object, error) { return s.To(e.typed(hub)) },
 		From:    func(o runtime.Object) (Object, error) { t, err := s.From(o); return e.object(t), err },
-		Columns: e.columns(columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(fields),
+		Columns: e.columns(columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(fields), Validate: e.check(s.Validate),
 	}
 }
 

@@ -46,7 +46,8 @@ type Env interface {
 	// Get and List read newest visible objects of the hub version: shared, never to be changed.
 	Get(ctx context.Context, resource schema.GroupResource, namespace, name string) (Object, error)
 	List(ctx context.Context, resource schema.GroupResource, namespace string) ([]Object, error)
-	// Change applies f to a copy of an object and commits it, again if another writer came between. It skips admission, not validation.
+	// Change applies f to a copy of an object and commits it, again if another writer came between. It is the server's own change: admission and the kind's
+	// rules for users (Validate, status separation) do not apply; the rules for metadata do.
 	Change(ctx context.Context, resource schema.GroupResource, namespace, name string, f func(obj Object) error) (Object, error)
 	Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, opts metav1.DeleteOptions) (runtime.Object, error)
 }

@@ -71,6 +71,8 @@ type Version struct {
 	Columns []ErasedColumn
 	NoAge   bool
 	NoName  bool
+	// Validate is checked besides the kind's own when a write came through this version.
+	Validate func(new, old Object) field.ErrorList
 	// Fields are the field selectors beyond metadata's.
 	Fields map[string]func(hub Object) string
 }

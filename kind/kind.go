@@ -213,4 +213,6 @@ type Served[T any] struct {
 	Names Names
 	// Fields replaces the hub's field selectors when not nil.
 	Fields map[string]func(obj *T) string
+	// Validate is checked after the hub's Validate when a write came through this version: for a version that is stricter than the hub.
+	Validate func(new, old *T) field.ErrorList
 }

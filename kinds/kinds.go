@@ -3,10 +3,14 @@ package kinds
 
 import (
 	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds/authentication"
+	"github.com/yare-project/yare/kinds/authorization"
+	"github.com/yare-project/yare/kinds/certificates"
 	"github.com/yare-project/yare/kinds/core"
+	"github.com/yare-project/yare/kinds/rbac"
 )
 
 // Groups returns every built-in group.
 func Groups() []*kind.Group {
-	return []*kind.Group{&core.Group}
+	return []*kind.Group{&core.Group, &authentication.Group, &authorization.Group, &certificates.Group, &rbac.Group}
 }

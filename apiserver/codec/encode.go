@@ -37,3 +37,6 @@ func Pretty(doc []byte) []byte {
 	}
 	return buf.Bytes()
 }
+
+// Plain writes a value that is no API object as JSON, indented as /version is.
+func Plain(v any) ([]byte, error) { return json.MarshalIndent(v, "", "  ") }

@@ -96,3 +96,22 @@ func Age(created, now time.Time) string {
 	}
 	return duration.HumanDuration(now.Sub(created))
 }
+
+// BookmarkTable is a bookmark in the form of a table: one row that shows nothing and carries the bookmark's metadata.
+func BookmarkTable(v *kind.Version, bookmark metav1.Object, opts TableOptions) (*metav1.Table, error) {
+	partial := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{Kind: stored.PartialKind.Kind, APIVersion: stored.PartialKind.GroupVersion().String()},
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: bookmark.GetResourceVersion(), Annotations: bookmark.GetAnnotations()},
+	}
+	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: bookmark.GetResourceVersion()}, ColumnDefinitions: []metav1.TableColumnDefinition{}}
+	defs := columns(v)
+	if !opts.NoHeaders {
+		t.ColumnDefinitions = defs
+	}
+	cells := make([]any, len(defs))
+	for i := range cells {
+		cells[i] = ""
+	}
+	t.Rows = []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: partial}}}
+	return t, nil
+}

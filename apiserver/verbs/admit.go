@@ -51,3 +51,11 @@ func refused(rq *Request, plugin string, err error) error {
 }
 
 func dryRun(values []string) bool { return len(values) > 0 }
+
+// AdmitConnect asks the plugins whether a stream to a backend may be opened.
+func (r *Resource) AdmitConnect(ctx context.Context, rq *Request, a *kind.AdmissionRequest) error {
+	if err := r.mutate(ctx, rq, a); err != nil {
+		return err
+	}
+	return r.admit(ctx, rq, a)
+}

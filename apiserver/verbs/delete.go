@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
@@ -238,4 +239,16 @@ func (r *Resource) DeleteCollection(ctx context.Context, rq *Request, opts *meta
 		}
 	}
 	return out, nil
+}
+
+// withUID makes sure that a delete hits the object that was listed, unless the client set preconditions of its own.
+func withUID(opts *metav1.DeleteOptions, uid *types.UID) *metav1.DeleteOptions {
+	c := metav1.DeleteOptions{}
+	if opts != nil {
+		c = *opts
+	}
+	if c.Preconditions == nil {
+		c.Preconditions = &metav1.Preconditions{UID: uid}
+	}
+	return &c
 }

@@ -15,9 +15,9 @@ import (
 
 // Registry is the set of kinds that are served now. Reading it costs one atomic load; kinds may come and go while requests run.
 type Registry struct {
-	cfg  Config
-	mu   sync.Mutex
-	now  atomic.Pointer[view]
+	cfg Config
+	mu  sync.Mutex
+	now atomic.Pointer[view]
 }
 
 // view is one immutable state of the registry.
@@ -32,6 +32,8 @@ type view struct {
 type Served struct {
 	*Resource
 	Version *kind.Version
+	// Protobuf tells whether the version has a protobuf form.
+	Protobuf bool
 }
 
 // NewRegistry makes an empty registry.
@@ -164,7 +166,7 @@ func (r *Registry) publish(revision int64, kinds []*kind.Kind, opened map[*kind.
 		for i := range k.Versions {
 			version := &k.Versions[i]
 			gvr := version.GroupVersion().WithResource(version.Names.Plural)
-			v.served[gvr] = &Served{Resource: res, Version: version}
+			v.served[gvr] = &Served{Resource: res, Version: version, Protobuf: stored.HasProtobuf(version.New())}
 			if _, taken := v.resources[gvr.GroupResource()]; !taken {
 				v.resources[gvr.GroupResource()] = res
 			}

@@ -34,7 +34,7 @@ type Edit struct {
 	Applied bool
 	// Create, if not nil, allows the edit to make the object: it asks whether the user may.
 	Create func(ctx context.Context) error
-	// Internal edits are the server's own and skip admission.
+	// Internal edits are the server's own: the rules for users (admission, Validate, status separation, field ownership) do not apply.
 	Internal bool
 }
 
@@ -179,6 +179,8 @@ func uidConflict(rq *Request, want, have types.UID) error {
 // separate keeps of obj what the edit's subresource may change, and takes the rest from old.
 func (r *Resource) separate(e *Edit, obj, old kind.Object) kind.Object {
 	switch {
+	case e.Internal:
+		return obj
 	case e.Sub == "":
 		if r.Kind.CopyStatus != nil {
 			r.Kind.CopyStatus(obj, old)
@@ -206,6 +208,8 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 	obj, old := a.Object, a.Old
 	prepare, validate := r.Kind.Prepare, r.Kind.Validate
 	switch {
+	case e.Internal:
+		prepare, validate = nil, nil
 	case e.Replace != nil:
 		prepare, validate = nil, e.Replace.Validate
 	case e.Sub == "status":

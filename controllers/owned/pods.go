@@ -25,7 +25,7 @@ func NewPod(template *corev1.PodTemplateSpec, namespace, prefix string, owner *m
 const firstBatch = 16
 
 // Batches calls f n times, in growing batches that run at once: when a whole kind of write fails (a quota, an admission rule) few are wasted, and
-// when it works the store commits them in groups. After a batch with a failure no other starts. It returns how many succeeded.
+// when it works the store commits them in groups. After a batch with a failure no other starts. It returns how many succeeded, and the first error.
 func Batches(ctx context.Context, n int, f func(i int) error) (done int, err error) {
 	for start, size := 0, min(firstBatch, n); size > 0; size = min(2*size, n-start) {
 		errs := make([]error, size)
@@ -37,10 +37,12 @@ func Batches(ctx context.Context, n int, f func(i int) error) (done int, err err
 		for _, e := range errs {
 			if e == nil {
 				done++
+			} else if err == nil {
+				err = e
 			}
 		}
 		start += size
-		if err := errors.Join(errs...); err != nil || ctx.Err() != nil {
+		if err != nil || ctx.Err() != nil {
 			return done, errors.Join(err, ctx.Err())
 		}
 	}

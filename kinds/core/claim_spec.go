@@ -10,11 +10,11 @@ import (
 // validateClaimTemplate checks the template of a PersistentVolumeClaim that an ephemeral volume or a StatefulSet carries.
 func validateClaimTemplate(template *corev1.PersistentVolumeClaimTemplate, path *field.Path) field.ErrorList {
 	list := validateTemplateMeta(&template.ObjectMeta, path.Child("metadata"))
-	return append(list, validateClaimSpec(&template.Spec, path.Child("spec"), nil)...)
+	return append(list, ValidateClaimSpec(&template.Spec, path.Child("spec"))...)
 }
 
-// validateClaimSpec checks a defaulted claim spec; old is nil on create.
-func validateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path, old *corev1.PersistentVolumeClaimSpec) field.ErrorList {
+// ValidateClaimSpec checks a defaulted claim spec by the rules of Kubernetes 1.36.
+func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var p problems
 	if len(spec.AccessModes) == 0 {
 		p.required(path.Child("accessModes"), "at least 1 access mode is required")

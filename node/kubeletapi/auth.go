@@ -1,28 +1,15 @@
 package kubeletapi
 
 import (
-	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/union"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
-	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
-	tokenwebhook "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
-	accesswebhook "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
-	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 // guard authenticates and authorizes.
@@ -90,49 +77,6 @@ func attributes(method, path string) (verb string, subresources []string) {
 		}
 	}
 	return verb, []string{"proxy"}
-}
-
-// DelegatedConfig lets the API server decide who a caller is and what it may do.
-type DelegatedConfig struct {
-	// ClientCAs are those whose certificates name users (CN) and groups (O). It is
-	// asked for each connection, so that a renewed CA takes effect. Nil turns client certificates off.
-	ClientCAs func() *x509.CertPool
-	Tokens    authenticationclient.AuthenticationV1Interface
-	Access    authorizationclient.AuthorizationV1Interface
-}
-
-// Answers are remembered for as long as the kubelet remembers them by default.
-const (
-	tokenTTL   = 2 * time.Minute
-	allowedTTL = 5 * time.Minute
-	deniedTTL  = 30 * time.Second
-	askTimeout = 10 * time.Second
-)
-
-// Delegated returns an authenticator for client certificates and bearer tokens
-// (TokenReview), and an authorizer (SubjectAccessReview).
-func Delegated(c DelegatedConfig) (authenticator.Request, authorizer.Authorizer, error) {
-	if c.Tokens == nil || c.Access == nil {
-		return nil, nil, errors.New("node API: delegated authorization needs clients for TokenReview and SubjectAccessReview")
-	}
-	retry := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
-	review, err := tokenwebhook.NewFromInterface(c.Tokens, nil, retry, askTimeout, tokenwebhook.AuthenticatorMetrics{
-		RecordRequestTotal:   func(context.Context, string) {},
-		RecordRequestLatency: func(context.Context, string, float64) {},
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("node API: %w", err)
-	}
-	ways := []authenticator.Request{bearertoken.New(cache.New(review, false, tokenTTL, tokenTTL))}
-	if c.ClientCAs != nil {
-		ways = append([]authenticator.Request{Certificates(c.ClientCAs)}, ways...)
-	}
-	access, err := accesswebhook.NewFromInterface(c.Access, allowedTTL, deniedTTL, retry, authorizer.DecisionNoOpinion,
-		metrics.NoopAuthorizerMetrics{}, authorizationcel.NewDefaultCompiler())
-	if err != nil {
-		return nil, nil, fmt.Errorf("node API: %w", err)
-	}
-	return union.New(ways...), access, nil
 }
 
 // Certificates authenticates by client certificate alone: the subject's common

@@ -1,330 +1,75 @@
 package runtime_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/yare-project/yare/node/image"
 	"github.com/yare-project/yare/node/runtime"
+	"github.com/yare-project/yare/node/runtime/runtimetest"
 )
-
-const progImage = "example.test/prog:v1"
-
-// binDir is where `make programs` puts containerd and the others.
-func binDir(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED, NOT TESTED: running containers needs root; run the tests as root")
-	}
-	dir, err := filepath.Abs("../../bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []string{"containerd", "pause"} {
-		if _, err := os.Stat(filepath.Join(dir, p)); err != nil {
-			t.Fatalf("%s is not built: run `make programs` first: %v", p, err)
-		}
-	}
-	return dir
-}
-
-var prog = sync.OnceValues(func() (string, error) {
-	out := filepath.Join(os.TempDir(), "yare-test-prog")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./testdata/prog")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return string(b), err
-	}
-	return out, nil
-})
-
-// progArchive is an image archive with the test program, named progImage.
-func progArchive(t *testing.T) []byte {
-	t.Helper()
-	path, err := prog()
-	if err != nil {
-		t.Fatalf("build test program: %v: %s", err, path)
-	}
-	img, err := image.Build(image.Spec{Files: map[string]string{"/prog": path}, Entrypoint: []string{"/prog"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if err := image.Save(&b, progImage, img); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := prog(); err == nil {
-		os.Remove(path)
-	}
-	os.Exit(code)
-}
-
-// machine is what a removed runtime must leave as it was.
-type machine struct{ Mounts, Links, Cgroups, Namespaces, Processes, Tables, Forward string }
-
-func observeMachine(t *testing.T, dir string) machine {
-	t.Helper()
-	run := func(name string, args ...string) string {
-		b, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v: %s", name, args, err, b)
-		}
-		return string(b)
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ours []string
-	for line := range strings.SplitSeq(run("ps", "-eo", "args"), "\n") {
-		if strings.Contains(line, dir) || strings.Contains(line, "/run/yare/") || strings.HasPrefix(line, "/prog") || strings.HasPrefix(line, "/pause") {
-			ours = append(ours, line)
-		}
-	}
-	return machine{
-		Mounts: string(mounts), Links: run("ip", "-o", "link", "show", "type", "bridge") + run("ip", "-o", "link", "show", "type", "veth"),
-		Cgroups:    run("find", "/sys/fs/cgroup", "-type", "d", "-path", "*"+cgroupRoot+"*"),
-		Namespaces: run("sh", "-c", "lsns -n -t net -o ns | wc -l"), Processes: strings.Join(ours, "\n"),
-		Tables: run("nft", "list", "tables"), Forward: string(forward),
-	}
-}
-
-const cgroupRoot = "yare-runtime-test"
-
-func config(t *testing.T, dir string) runtime.Config {
-	return runtime.Config{
-		Dir: dir, BinDir: binDir(t), CgroupRoots: []string{cgroupRoot},
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.231.7.0/24")},
-		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}
-}
-
-func start(t *testing.T, cfg runtime.Config) *runtime.Runtime {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	began := time.Now()
-	r, err := runtime.Start(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("runtime ready after %v", time.Since(began).Round(time.Millisecond))
-	return r
-}
-
-// pod is one sandbox with helpers around CRI.
-type pod struct {
-	t    *testing.T
-	c    cri.RuntimeServiceClient
-	id   string
-	conf *cri.PodSandboxConfig
-	logs string
-}
-
-func runPod(t *testing.T, r *runtime.Runtime, name string, change ...func(*cri.PodSandboxConfig)) *pod {
-	t.Helper()
-	p := &pod{t: t, c: cri.NewRuntimeServiceClient(r.Conn()), logs: t.TempDir()}
-	p.conf = &cri.PodSandboxConfig{
-		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name + "-uid"},
-		Hostname:     name,
-		LogDirectory: p.logs,
-		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: "/" + cgroupRoot + "/" + name},
-	}
-	for _, f := range change {
-		f(p.conf)
-	}
-	began := time.Now()
-	resp, err := p.c.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: p.conf})
-	if err != nil {
-		t.Fatalf("run pod: %v", err)
-	}
-	t.Logf("sandbox ran after %v", time.Since(began).Round(time.Millisecond))
-	p.id = resp.PodSandboxId
-	return p
-}
-
-func (p *pod) run(name string, args ...string) string {
-	p.t.Helper()
-	began := time.Now()
-	created, err := p.c.CreateContainer(p.t.Context(), &cri.CreateContainerRequest{
-		PodSandboxId: p.id, SandboxConfig: p.conf,
-		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: name}, Image: &cri.ImageSpec{Image: progImage}, Args: args, LogPath: name + ".log",
-			Linux: &cri.LinuxContainerConfig{
-				Resources: &cri.LinuxContainerResources{OomScoreAdj: -997, MemoryLimitInBytes: 64 << 20, CpuQuota: 50000, CpuPeriod: 100000, CpuShares: 512},
-				SecurityContext: &cri.LinuxContainerSecurityContext{
-					Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}, NoNewPrivs: true,
-				},
-			},
-		},
-	})
-	if err != nil {
-		p.t.Fatalf("create container: %v", err)
-	}
-	if _, err := p.c.StartContainer(p.t.Context(), &cri.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
-		p.t.Fatalf("start container: %v", err)
-	}
-	p.t.Logf("container %s started after %v", name, time.Since(began).Round(time.Millisecond))
-	return created.ContainerId
-}
-
-func (p *pod) state(id string) *cri.ContainerStatus {
-	p.t.Helper()
-	resp, err := p.c.ContainerStatus(p.t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return resp.Status
-}
-
-func (p *pod) exec(id string, cmd ...string) string {
-	p.t.Helper()
-	resp, err := p.c.ExecSync(p.t.Context(), &cri.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: 20})
-	if err != nil {
-		p.t.Fatalf("exec %v: %v", cmd, err)
-	}
-	if resp.ExitCode != 0 {
-		p.t.Fatalf("exec %v: exit code %d: %s", cmd, resp.ExitCode, resp.Stderr)
-	}
-	return string(resp.Stdout)
-}
-
-// events of containers, from now on.
-func events(t *testing.T, r *runtime.Runtime) <-chan *cri.ContainerEventResponse {
-	t.Helper()
-	stream, err := cri.NewRuntimeServiceClient(r.Conn()).GetContainerEvents(t.Context(), &cri.GetEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make(chan *cri.ContainerEventResponse, 100)
-	go func() {
-		defer close(out)
-		for {
-			e, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			out <- e
-		}
-	}()
-	return out
-}
-
-func await(t *testing.T, ch <-chan *cri.ContainerEventResponse, id string, want cri.ContainerEventType) {
-	t.Helper()
-	limit := time.After(20 * time.Second)
-	for {
-		select {
-		case e, ok := <-ch:
-			if !ok {
-				t.Fatalf("event stream ended before %v of %s", want, id)
-			}
-			if e.ContainerId == id && e.ContainerEventType == want {
-				return
-			}
-		case <-limit:
-			t.Fatalf("no event %v of %s", want, id)
-		}
-	}
-}
-
-func importProg(t *testing.T, r *runtime.Runtime) {
-	t.Helper()
-	if _, err := r.Images().Import(t.Context(), bytes.NewReader(progArchive(t)), image.ImportOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // One life: a pod runs, survives the daemon's crash and Yare's, and leaves nothing.
 func TestPodLifeAcrossCrashes(t *testing.T) {
 	dir := t.TempDir()
-	cfg := config(t, dir)
-	before := observeMachine(t, dir)
-	r := start(t, cfg)
-	removed := false
-	t.Cleanup(func() {
-		if !removed {
-			if err := runtime.Remove(context.Background(), cfg); err != nil {
-				t.Errorf("clean up: %v", err)
-			}
-		}
-	})
-	importProg(t, r)
-	p := runPod(t, r, "life")
-	ev := events(t, r)
-	id := p.run("main", "wait")
-	short := p.run("short", "exit", "3")
-	await(t, ev, short, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	if s := p.state(short); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 3 {
+	cfg := runtimetest.Config(t, dir)
+	before := runtimetest.Observe(t, dir)
+	r := runtimetest.Start(t, cfg)
+	runtimetest.ImportProg(t, r)
+	p := runtimetest.RunPod(t, r, "life")
+	ev := runtimetest.Events(t, r)
+	id := p.Run("main", "wait")
+	short := p.Run("short", "exit", "3")
+	runtimetest.Await(t, ev, short, cri.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	if s := p.Status(short); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 3 {
 		t.Errorf("a program that exits 3 has state %v, exit code %d", s.State, s.ExitCode)
 	}
-	if got := p.exec(id, "/prog", "print", "hello", "there"); got != "hello\nthere\n" {
+	if got := p.Exec(id, "/prog", "print", "hello", "there"); got != "hello\nthere\n" {
 		t.Errorf("exec printed %q", got)
 	}
-	addr, err := p.c.PodSandboxStatus(t.Context(), &cri.PodSandboxStatusRequest{PodSandboxId: p.id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ip, err := netip.ParseAddr(addr.Status.Network.Ip); err != nil || !cfg.PodCIDRs[0].Contains(ip) {
-		t.Errorf("pod address %q is not in %s", addr.Status.Network.Ip, cfg.PodCIDRs[0])
+	if ip, err := netip.ParseAddr(p.IP()); err != nil || !cfg.PodCIDRs[0].Contains(ip) {
+		t.Errorf("pod address %q is not in %s", p.IP(), cfg.PodCIDRs[0])
 	}
 
 	// Yare is killed and started again: the daemon is taken over, the container runs on.
-	daemon := daemonPID(t, cfg)
+	daemon := daemonPID(t, r)
 	r.Detach()
-	r = start(t, cfg)
-	p.c = cri.NewRuntimeServiceClient(r.Conn())
-	if now := daemonPID(t, cfg); now != daemon {
+	r = runtimetest.Start(t, cfg)
+	p.Reconnect(r)
+	if now := daemonPID(t, r); now != daemon {
 		t.Errorf("the daemon was not taken over: process %d became %d", daemon, now)
 	}
-	if s := p.state(id); s.State != cri.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("after Yare's restart the container is %v", s.State)
-	}
+	mustRun(t, p, id, "Yare's restart")
 
 	// The daemon is killed, and comes back by itself.
 	if err := syscall.Kill(daemon, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitDaemon(t, p.c, cfg, daemon)
-	if s := p.state(id); s.State != cri.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("after the daemon's crash the container is %v", s.State)
-	}
-	if got := p.exec(id, "/prog", "print", "again"); got != "again\n" {
-		t.Errorf("exec after the crash printed %q", got)
-	}
+	awaitSuccessor(t, r, daemon)
+	mustRun(t, p, id, "the daemon's crash")
 
 	// Yare ends in order and starts: same again.
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r = start(t, cfg)
-	p.c = cri.NewRuntimeServiceClient(r.Conn())
-	if s := p.state(id); s.State != cri.ContainerState_CONTAINER_RUNNING {
-		t.Errorf("after a stop and start the container is %v", s.State)
-	}
-	log, err := os.ReadFile(filepath.Join(p.logs, "main.log"))
+	r = runtimetest.Start(t, cfg)
+	p.Reconnect(r)
+	mustRun(t, p, id, "a stop and a start")
+	log, err := os.ReadFile(p.LogPath("main"))
 	if err != nil || !strings.Contains(string(log), " stdout F waiting\n") {
 		t.Errorf("container log is %q, %v", log, err)
 	}
@@ -332,39 +77,234 @@ func TestPodLifeAcrossCrashes(t *testing.T) {
 	if err := r.Remove(t.Context()); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	removed = true
-	if diff := cmp.Diff(before, observeMachine(t, dir)); diff != "" {
+	if diff := cmp.Diff(before, runtimetest.Observe(t, dir)); diff != "" {
 		t.Errorf("the machine is not as it was before (-before +after):\n%s", diff)
 	}
 }
 
-// Both the daemon and Yare are gone, and so is a shim: Remove still leaves nothing.
+func mustRun(t *testing.T, p *runtimetest.Pod, id, after string) {
+	t.Helper()
+	if s := p.Status(id); s.State != cri.ContainerState_CONTAINER_RUNNING {
+		t.Fatalf("after %s the container is %v", after, s.State)
+	}
+	if got := p.Exec(id, "/prog", "print", "again"); got != "again\n" {
+		t.Errorf("after %s exec printed %q", after, got)
+	}
+}
+
+// Daemon and Yare are gone, and so are the programs: Remove still leaves nothing.
 func TestRemoveAfterEverythingWasKilled(t *testing.T) {
 	dir := t.TempDir()
-	cfg := config(t, dir)
-	before := observeMachine(t, dir)
-	r := start(t, cfg)
-	t.Cleanup(func() { _ = runtime.Remove(context.Background(), cfg) })
-	importProg(t, r)
-	runPod(t, r, "left").run("main", "wait")
+	cfg := runtimetest.Config(t, dir)
+	before := runtimetest.Observe(t, dir)
+	r := runtimetest.Start(t, cfg)
+	runtimetest.ImportProg(t, r)
+	runtimetest.RunPod(t, r, "left").Run("main", "wait")
+	runtimetest.RunPod(t, r, "hostpid", func(c *cri.PodSandboxConfig) {
+		c.Linux.SecurityContext = &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_NODE, Ipc: cri.NamespaceMode_NODE}}
+		c.Hostname = ""
+	})
+	pid := daemonPID(t, r)
 	r.Detach()
-	if err := syscall.Kill(daemonPID(t, cfg), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// Without programs the daemon can't be started to help: the sweep does it all.
 	broken := cfg
 	broken.BinDir = t.TempDir()
 	if err := runtime.Remove(t.Context(), broken); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	if diff := cmp.Diff(before, observeMachine(t, dir)); diff != "" {
+	if diff := cmp.Diff(before, runtimetest.Observe(t, dir)); diff != "" {
 		t.Errorf("the machine is not as it was before (-before +after):\n%s", diff)
 	}
+}
+
+// Two clusters on one machine: removing one leaves the other's pod running and reachable.
+func TestTwoRuntimesSideBySide(t *testing.T) {
+	one, two := runtimetest.Config(t, t.TempDir()), runtimetest.Config(t, t.TempDir())
+	two.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.230.9.0/24")}
+	before := runtimetest.Observe(t, one.Dir)
+	a, b := runtimetest.Start(t, one), runtimetest.Start(t, two)
+	if a.ID() == b.ID() || a.Endpoint() == b.Endpoint() || a.Bridge() == b.Bridge() {
+		t.Fatalf("two runtimes share a name: %s %s", a.Endpoint(), b.Endpoint())
+	}
+	runtimetest.ImportProg(t, a)
+	runtimetest.ImportProg(t, b)
+	runtimetest.RunPod(t, a, "a").Run("main", "wait")
+	p := runtimetest.RunPod(t, b, "b", func(c *cri.PodSandboxConfig) {
+		c.PortMappings = []*cri.PortMapping{{ContainerPort: 8080, HostPort: 31999, Protocol: cri.Protocol_TCP}}
+	})
+	id := p.Run("web", "http", ":8080", "from b")
+	if err := a.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, p, id, "the other's removal")
+	for _, addr := range []string{net.JoinHostPort(p.IP(), "8080"), hostAddress(t) + ":31999"} {
+		if body, err := get(t, "http://"+addr); err != nil || body != "from b" {
+			t.Errorf("%s answers %q, %v", addr, body, err)
+		}
+	}
+	if err := b.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, runtimetest.Observe(t, one.Dir)); diff != "" {
+		t.Errorf("the machine is not as it was before (-before +after):\n%s", diff)
+	}
+}
+
+// get retries while the program in the container is starting to listen.
+func get(t *testing.T, url string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for tick := time.NewTicker(50 * time.Millisecond); ; {
+		req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+		if err != nil {
+			return "", err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			return string(b), err
+		}
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-tick.C:
+		}
+	}
+}
+
+// hostAddress is an address of this machine other than loopback.
+func hostAddress(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			return n.IP.String()
+		}
+	}
+	t.Skip("SKIPPED, NOT TESTED: this machine has no address but loopback")
+	return ""
+}
+
+// A changed program or setting means another daemon; containers run on.
+func TestChangedSettingsReplaceTheDaemon(t *testing.T) {
+	cfg := runtimetest.Config(t, t.TempDir())
+	r := runtimetest.Start(t, cfg)
+	runtimetest.ImportProg(t, r)
+	p := runtimetest.RunPod(t, r, "kept")
+	id := p.Run("main", "wait")
+	old := daemonPID(t, r)
+	r.Detach()
+	conf := filepath.Join(stateDir(r), "containerd.json")
+	b, err := os.ReadFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec map[string]any
+	if err := json.Unmarshal(b, &rec); err != nil {
+		t.Fatal(err)
+	}
+	rec["fingerprint"] = "of another version"
+	b, _ = json.Marshal(rec)
+	if err := os.WriteFile(conf, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = runtimetest.Start(t, cfg)
+	p.Reconnect(r)
+	if now := daemonPID(t, r); now == old {
+		t.Error("the old daemon was taken over although its settings differ")
+	}
+	mustRun(t, p, id, "the daemon's replacement")
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
 	_, err := runtime.Start(t.Context(), runtime.Config{Dir: t.TempDir(), BinDir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "containerd-shim-runc-v2") || !strings.Contains(err.Error(), "make programs") {
 		t.Errorf("error should name the programs and the remedy: %v", err)
+	}
+}
+
+func TestExternalRuntimeIsOnlyConnectedTo(t *testing.T) {
+	cfg := runtimetest.Config(t, t.TempDir())
+	r := runtimetest.Start(t, cfg)
+	ext, err := runtime.Start(t.Context(), runtime.Config{Endpoint: r.Endpoint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ext.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cri.NewRuntimeServiceClient(r.Conn()).Version(t.Context(), &cri.VersionRequest{}); err != nil {
+		t.Errorf("removing an external runtime ended it: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := runtime.Start(ctx, runtime.Config{Endpoint: "unix:///nowhere.sock"}); err == nil || !strings.Contains(err.Error(), "/nowhere.sock") {
+		t.Errorf("error should name the endpoint: %v", err)
+	}
+}
+
+func TestBrokenDaemonSaysWhy(t *testing.T) {
+	runtimetest.BinDir(t)
+	cfg := runtime.Config{Dir: t.TempDir(), BinDir: t.TempDir(), RunDir: filepath.Join("/run", fmt.Sprintf("yare-t%d", os.Getpid()))}
+	t.Cleanup(func() { _ = runtime.Remove(context.Background(), cfg); os.RemoveAll(cfg.RunDir) })
+	for _, p := range []string{"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "portmap", "pause"} {
+		script := "#!/bin/sh\necho the disk is on fire >&2\nexit 1\n"
+		if err := os.WriteFile(filepath.Join(cfg.BinDir, p), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := runtime.Start(t.Context(), cfg)
+	if err == nil || !strings.Contains(err.Error(), "the disk is on fire") || !strings.Contains(err.Error(), "containerd.log") {
+		t.Errorf("error should show the daemon's last words and its log: %v", err)
+	}
+}
+
+func stateDir(r *runtime.Runtime) string {
+	return filepath.Dir(strings.TrimPrefix(r.Endpoint(), "unix://"))
+}
+
+func daemonPID(t *testing.T, r *runtime.Runtime) int {
+	t.Helper()
+	pid := tryDaemonPID(r)
+	if pid == 0 {
+		t.Fatal("no daemon is recorded")
+	}
+	return pid
+}
+
+func tryDaemonPID(r *runtime.Runtime) int {
+	b, _ := os.ReadFile(filepath.Join(stateDir(r), "containerd.json"))
+	var rec struct{ PID int }
+	_ = json.Unmarshal(b, &rec)
+	return rec.PID
+}
+
+// awaitSuccessor waits until another daemon than the old one answers: a bounded
+// poll, because its start is nobody's event.
+func awaitSuccessor(t *testing.T, r *runtime.Runtime, old int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the daemon did not come back")
+		case <-tick.C:
+		}
+		if pid := tryDaemonPID(r); pid == 0 || pid == old {
+			continue
+		}
+		if _, err := cri.NewRuntimeServiceClient(r.Conn()).Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true)); err == nil {
+			return
+		}
 	}
 }

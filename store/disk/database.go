@@ -15,6 +15,7 @@ import (
 type database struct {
 	*pebble.DB
 	failed   *failure
+	files    *freezer
 	requests chan request
 	flushed  atomic.Bool // since the last meta record
 }
@@ -32,6 +33,7 @@ type request struct {
 // openDatabase opens the files, or says what was wrong with them. errEmpty: there are none to be only read.
 func openDatabase(cfg *Config, cache *pebble.Cache, readOnly bool) (*database, error) {
 	d := &database{failed: newFailure(), requests: make(chan request)}
+	d.files = &freezer{FS: cfg.FS, failed: d.failed}
 	options := d.options(cfg, cache, readOnly)
 	opened := make(chan error, 1)
 	go func() {
@@ -62,7 +64,7 @@ func openDatabase(cfg *Config, cache *pebble.Cache, readOnly bool) (*database, e
 func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *pebble.Options {
 	log := pebbleLog{log: cfg.Log, failed: d.failed}
 	return &pebble.Options{
-		FS:                         &freezer{FS: cfg.FS, failed: d.failed},
+		FS:                         d.files,
 		ReadOnly:                   readOnly,
 		Cache:                      cache,
 		MemTableSize:               cfg.MemTableBytes,

@@ -16,10 +16,11 @@ func TestStore(t *testing.T) {
 	})
 }
 
+// TestStoreOnRealDisk leaves out the model, whose thousands of commits would wait for as many fsyncs.
 func TestStoreOnRealDisk(t *testing.T) {
 	storetest.Run(t, func(tb storetest.TB) (store.Store, func(storetest.TB) store.Store) {
 		return reopening(tb, disk.Config{Dir: t.TempDir()})
-	})
+	}, "Model")
 }
 
 // reopening opens a store, and tells how to open it again.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -41,9 +42,23 @@ func (f *failure) get() error {
 
 // freezer is a file system for one open database. The first write operation that fails never returns, and neither does any that
 // starts after it. Reads go through.
+//
+// It also knows how much of the manifest is synced, and the number of the log that is.
 type freezer struct {
 	vfs.FS
-	failed *failure
+	failed   *failure
+	manifest atomic.Pointer[manifestMark]
+	log      atomic.Uint64
+}
+
+// manifestMark says that the manifest of this name was synced when it had this size.
+type manifestMark struct {
+	name string
+	size int64
+}
+
+func (f *freezer) isManifest(name string) bool {
+	return strings.HasPrefix(f.FS.PathBase(name), "MANIFEST-")
 }
 
 // guard runs a write operation.
@@ -61,7 +76,7 @@ func park() { select {} }
 
 func (f *freezer) Create(name string, category vfs.DiskWriteCategory) (out vfs.File, _ error) {
 	f.guard("create", name, func() (err error) {
-		if out, err = f.FS.Create(name, category); err == nil && strings.HasPrefix(f.FS.PathBase(name), "MANIFEST-") {
+		if out, err = f.FS.Create(name, category); err == nil && f.isManifest(name) {
 			return f.syncDir(f.FS.PathDir(name))
 		}
 		return err
@@ -140,12 +155,14 @@ func (f *freezer) wrap(name string, file vfs.File) vfs.File {
 // freezerFile is a file, or a directory, that can be written.
 type freezerFile struct {
 	vfs.File
-	name string
-	fs   *freezer
+	name    string
+	fs      *freezer
+	written atomic.Int64
 }
 
 func (f *freezerFile) Write(p []byte) (n int, _ error) {
 	f.fs.guard("write", f.name, func() (err error) { n, err = f.File.Write(p); return err })
+	f.written.Add(int64(n))
 	return n, nil
 }
 
@@ -155,12 +172,19 @@ func (f *freezerFile) WriteAt(p []byte, off int64) (n int, _ error) {
 }
 
 func (f *freezerFile) Sync() error {
+	size := f.written.Load()
 	f.fs.guard("sync", f.name, f.File.Sync)
+	if f.fs.isManifest(f.name) {
+		f.fs.manifest.Store(&manifestMark{name: f.fs.PathBase(f.name), size: size})
+	}
 	return nil
 }
 
 func (f *freezerFile) SyncData() error {
 	f.fs.guard("sync", f.name, f.File.SyncData)
+	if number, ok := logNumber(f.fs.FS.PathBase(f.name)); ok && number > f.fs.log.Load() {
+		f.fs.log.Store(number)
+	}
 	return nil
 }
 

@@ -166,11 +166,11 @@ func (j *journal) reopen() error {
 	if err != nil {
 		return errors.Join(explainOpen(j.cfg.Dir, err), db.close())
 	}
+	j.mu.Lock()
+	j.db = db
+	j.mu.Unlock()
 	j.meta = m
 	j.testify()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.db = db
 	return nil
 }
 

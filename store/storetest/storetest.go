@@ -7,6 +7,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +29,8 @@ type TB interface {
 	Logf(format string, args ...any)
 }
 
-// Run runs the suite.
-func Run(t *testing.T, open Opener) {
+// Run runs the suite, without the groups of these names.
+func Run(t *testing.T, open Opener, without ...string) {
 	for _, group := range []struct {
 		name string
 		run  func(*testing.T, Opener)
@@ -43,6 +44,9 @@ func Run(t *testing.T, open Opener) {
 		{"Linearizable", testLinearizable},
 		{"Concurrent", testConcurrent},
 	} {
+		if slices.Contains(without, group.name) {
+			continue
+		}
 		t.Run(group.name, func(t *testing.T) { group.run(t, open) })
 	}
 }

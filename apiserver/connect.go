@@ -1,0 +1,144 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/yare-project/yare/kind"
+)
+
+// serveConnect passes the request on to a backend (a node agent, a pod, a service) and streams both ways, through upgrades too.
+func (x *exchange) serveConnect() error {
+	sub, r := x.route.connect, &x.route
+	if r.ref.Name == "" || len(sub.Methods) > 0 && !slices.Contains(sub.Methods, x.req.Method) {
+		return apierrors.NewMethodNotSupported(r.ref.GroupResource(), r.verb)
+	}
+	parent, err := r.served.Get(x.ctx, x.request(), nil)
+	if err != nil {
+		return err
+	}
+	if err := x.admitConnect(parent.Hub()); err != nil {
+		return err
+	}
+	target, err := sub.Connect(x.ctx, x.server.env, parent.Hub(), r.rest, r.query)
+	if err != nil {
+		return err
+	}
+	transport, err := x.server.backends.to(target)
+	if err != nil {
+		return err
+	}
+	x.proxy(target, transport)
+	return nil
+}
+
+func (x *exchange) admitConnect(parent kind.Object) error {
+	r := &x.route
+	a := &kind.AdmissionRequest{Operation: admissionv1.Connect, Kind: r.served.Kind, Ref: r.ref, User: x.user, Old: parent, Warn: x.warn}
+	return r.served.AdmitConnect(x.ctx, x.request(), a)
+}
+
+func (x *exchange) proxy(target kind.Target, transport http.RoundTripper) {
+	p := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL = target.URL
+			pr.Out.Host = target.URL.Host
+			for name := range pr.Out.Header { // who asks is this server's business, not the backend's
+				if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" || strings.HasPrefix(name, "X-Remote-") {
+					pr.Out.Header.Del(name)
+				}
+			}
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			if x.ctx.Err() == nil {
+				x.fail(apierrors.NewInternalError(fmt.Errorf("error dialing backend: %w", err)))
+			}
+		},
+	}
+	p.ServeHTTP(x.w, x.req.WithContext(x.ctx))
+}
+
+// backends are the connections to what a Connect goes to.
+type backends struct {
+	nodeTLS *tls.Config
+	plain   *http.Transport
+	loose   *http.Transport // does not check certificates, where the user asked for that
+
+	mu    sync.Mutex
+	nodes map[string]*http.Transport
+}
+
+func newBackends(nodeTLS *tls.Config) *backends {
+	return &backends{nodeTLS: nodeTLS, plain: newTransport(nil), loose: newTransport(&tls.Config{InsecureSkipVerify: true}), nodes: map[string]*http.Transport{}}
+}
+
+// newTransport speaks HTTP/1.1 only: upgrades do not exist in HTTP/2.
+func newTransport(config *tls.Config) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:     config,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  true,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}
+}
+
+// to picks the transport for a target. A node's certificate is checked under the node's own name, so each name has its own connections.
+func (b *backends) to(t kind.Target) (http.RoundTripper, error) {
+	switch {
+	case t.URL == nil:
+		return nil, apierrors.NewInternalError(errors.New("the subresource named no backend"))
+	case t.Node == "" && t.InsecureTLS:
+		return b.loose, nil
+	case t.Node == "" || t.URL.Scheme == "http":
+		return b.plain, nil
+	case b.nodeTLS == nil:
+		return nil, apierrors.NewServiceUnavailable("this server has no client certificate to call node agents with")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if transport := b.nodes[t.Node]; transport != nil {
+		return transport, nil
+	}
+	config := b.nodeTLS.Clone()
+	config.ServerName = t.Node
+	config.NextProtos = nil
+	transport := newTransport(config)
+	b.nodes[t.Node] = transport
+	return transport, nil
+}
+
+func (b *backends) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.nodes {
+		t.CloseIdleConnections()
+	}
+	b.plain.CloseIdleConnections()
+	b.loose.CloseIdleConnections()
+}
+
+// withUser keeps the user in the context, for kinds that ask who makes the request.
+func withUser(ctx context.Context, who userInfo) context.Context {
+	return context.WithValue(ctx, userKey{}, who)
+}
+
+type userKey struct{}

@@ -1,0 +1,298 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/yare-project/yare/apiserver/codec"
+	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/kind"
+)
+
+// maxPatchOperations bounds a JSON patch, as Kubernetes.
+const maxPatchOperations = 10000
+
+// Patch changes an object, or a subresource that is part of it, by a patch of any of the API's four types.
+func (r *Resource) Patch(ctx context.Context, rq *Request, typ types.PatchType, body []byte, opts *metav1.PatchOptions, mayCreate func(context.Context) error) (*stored.Object, bool, error) {
+	if errs := metav1validation.ValidatePatchOptions(opts, typ); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("PatchOptions").GroupKind(), "", errs)
+	}
+	p := &patcher{r: r, rq: rq, typ: typ, body: body, strict: opts.FieldValidation, sub: rq.Ref.Subresource, manager: opts.FieldManager}
+	p.force = opts.Force != nil && *opts.Force
+	e := &Edit{Sub: p.sub, Replace: r.replaceSub(p.sub), Options: opts, DryRun: dryRun(opts.DryRun), Manager: opts.FieldManager, Build: p.build}
+	if typ == types.ApplyPatchType {
+		e.Applied = true
+		e.Create = mayCreate
+		if err := p.readConfig(); err != nil {
+			return nil, false, err
+		}
+		e.Build = p.apply
+	}
+	return r.Edit(ctx, rq, e)
+}
+
+// patcher turns a patch into new states.
+type patcher struct {
+	r       *Resource
+	rq      *Request
+	typ     types.PatchType
+	body    []byte
+	strict  string
+	sub     string
+	manager string
+	force   bool
+	config  *unstructured.Unstructured
+	warned  bool
+}
+
+// build patches the newest state's JSON in the request's version and decodes the result.
+func (p *patcher) build(old *stored.Object) (kind.Object, error) {
+	current, err := old.As(p.rq.Version, stored.JSON)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	patched, faults, err := PatchJSON(p.typ, current.Whole, p.body, p.rq.Version.New(), p.strict)
+	if err != nil {
+		return nil, err
+	}
+	obj := p.rq.Version.New()
+	more, err := codec.UnmarshalJSON(patched, obj, p.strict)
+	if err != nil {
+		return nil, p.invalid(err)
+	}
+	warnings, err := codec.Judge(append(faults, more...), p.strict)
+	if err != nil {
+		return nil, p.invalid(err)
+	}
+	p.warn(warnings)
+	if got := obj.GetObjectKind().GroupVersionKind(); got != p.rq.Version.GroupVersionKind {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a patch cannot change the kind of an object: %s is served here, not %s", p.rq.Version.GroupVersionKind, got))
+	}
+	return ToHub(p.r.Kind, p.rq.Version, obj)
+}
+
+// warn tells the client once, however often the patch is tried.
+func (p *patcher) warn(warnings []string) {
+	if !p.warned {
+		for _, w := range warnings {
+			p.rq.Warn(w)
+		}
+	}
+	p.warned = true
+}
+
+func (p *patcher) invalid(err error) error {
+	if runtime.IsStrictDecodingError(err) {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	e := apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, nil)
+	e.ErrStatus.Message = fmt.Sprintf("the patched object is no valid %s: %v", p.rq.Version.Kind, err)
+	return e
+}
+
+// PatchJSON applies a JSON, merge or strategic-merge patch to a document. like is an empty object of the document's Go type, whose tags
+// steer a strategic merge. It returns duplicate fields of the patch as faults unless strict ignores them.
+func PatchJSON(typ types.PatchType, doc, patch []byte, like runtime.Object, strict string) ([]byte, []error, error) {
+	var faults []error
+	if typ != types.JSONPatchType {
+		var fields map[string]any
+		found, err := codec.UnmarshalJSON(patch, &fields, strict)
+		if err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+		faults = found
+	}
+	out, err := patchJSON(typ, doc, patch, like)
+	return out, faults, err
+}
+
+func patchJSON(typ types.PatchType, doc, patch []byte, like runtime.Object) ([]byte, error) {
+	switch typ {
+	case types.JSONPatchType:
+		return jsonPatch(doc, patch)
+	case types.MergePatchType:
+		out, err := jsonpatch.MergePatch(doc, patch)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return out, nil
+	case types.StrategicMergePatchType:
+		if _, dynamic := like.(*unstructured.Unstructured); dynamic {
+			return nil, UnsupportedPatch(typ, types.JSONPatchType, types.MergePatchType, types.ApplyPatchType)
+		}
+		out, err := strategicpatch.StrategicMergePatch(doc, patch, like)
+		if err != nil {
+			return nil, strategicError(err)
+		}
+		return out, nil
+	}
+	return nil, UnsupportedPatch(typ, types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyPatchType)
+}
+
+func jsonPatch(doc, patch []byte) ([]byte, error) {
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(p) > maxPatchOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p)))
+	}
+	out, err := p.Apply(doc)
+	if err != nil {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", noResource, "", err.Error(), 0, false)
+	}
+	return out, nil
+}
+
+func strategicError(err error) error {
+	switch {
+	case mergepatch.IsPreconditionFailed(err), errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", noResource, "", err.Error(), 0, false)
+}
+
+// UnsupportedPatch is the 415 for a patch type that an endpoint does not take.
+func UnsupportedPatch(got types.PatchType, takes ...types.PatchType) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType,
+		Reason:  metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%s) - accepted media types include: %v", got, takes)}}
+}
+
+// readConfig reads the applied configuration once.
+func (p *patcher) readConfig() error {
+	doc, err := yaml.YAMLToJSONStrict(p.body)
+	if err != nil {
+		loose, looseErr := yaml.YAMLToJSON(p.body)
+		if looseErr != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", looseErr))
+		}
+		warnings, strictErr := codec.Judge([]error{err}, p.strict)
+		if strictErr != nil {
+			return apierrors.NewBadRequest(strictErr.Error())
+		}
+		p.warn(warnings)
+		doc = loose
+	}
+	p.config = &unstructured.Unstructured{}
+	if err := json.Unmarshal(doc, &p.config.Object); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	normalizeNumbers(p.config.Object)
+	if gvk := p.config.GroupVersionKind(); gvk.Kind != p.rq.Version.Kind || gvk.Version == "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("an apply configuration must name its apiVersion and kind: %s %s is served here, not %q %q",
+			p.rq.Version.GroupVersion(), p.rq.Version.Kind, p.config.GetAPIVersion(), p.config.GetKind()))
+	}
+	return p.checkConfig(doc)
+}
+
+// checkConfig finds unknown fields by decoding the configuration into its Go type.
+func (p *patcher) checkConfig(doc []byte) error {
+	obj := p.rq.Version.New()
+	if _, dynamic := obj.(*unstructured.Unstructured); dynamic || p.strict == metav1.FieldValidationIgnore {
+		return nil
+	}
+	faults, err := codec.UnmarshalJSON(doc, obj, p.strict)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", p.rq.Version.Kind, p.rq.Version.Version, p.rq.Version.Kind, err))
+	}
+	warnings, err := codec.Judge(faults, p.strict)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	p.warn(warnings)
+	return nil
+}
+
+// normalizeNumbers turns whole floats into integers, as the API's own decoders do.
+func normalizeNumbers(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		for k, e := range x {
+			x[k] = normalizeNumbers(e)
+		}
+	case []any:
+		for i, e := range x {
+			x[i] = normalizeNumbers(e)
+		}
+	case float64:
+		if n := int64(x); float64(n) == x {
+			return n
+		}
+	}
+	return v
+}
+
+// apply merges the configuration into the newest state, or into nothing.
+func (p *patcher) apply(old *stored.Object) (kind.Object, error) {
+	live := p.r.empty()
+	if old != nil {
+		live = old.Hub()
+	} else {
+		live.SetName(p.rq.Ref.Name)
+		live.SetNamespace(p.rq.Ref.Namespace)
+	}
+	config := p.config.DeepCopy()
+	out, err := p.r.fields.Apply(live, config, p.rq.Version, p.sub, p.manager, p.force)
+	if err != nil {
+		var status apierrors.APIStatus
+		if errors.As(err, &status) {
+			return nil, err
+		}
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if out == nil {
+		if old == nil {
+			return nil, apierrors.NewInternalError(errors.New("apply made no object"))
+		}
+		return nil, nil
+	}
+	if p.r.Kind.Default != nil {
+		p.r.Kind.Default(out)
+	}
+	return out, nil
+}
+
+// ToHub converts a decoded object of version v to the hub and defaults it.
+func ToHub(k *kind.Kind, v *kind.Version, obj runtime.Object) (kind.Object, error) {
+	hub, err := toHub(k, v, obj)
+	if err != nil {
+		return nil, err
+	}
+	if k.Default != nil {
+		k.Default(hub)
+	}
+	return hub, nil
+}
+
+func toHub(k *kind.Kind, v *kind.Version, obj runtime.Object) (kind.Object, error) {
+	if v.From == nil {
+		hub, ok := obj.(kind.Object)
+		if !ok {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%T is no %s", obj, v.Kind))
+		}
+		return hub, nil
+	}
+	hub, err := v.From(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot convert the %s from %s: %v", v.Kind, v.GroupVersion(), err))
+	}
+	hub.GetObjectKind().SetGroupVersionKind(k.Hub)
+	return hub, nil
+}

@@ -1,0 +1,191 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/yare-project/yare/apiserver/codec"
+	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/apiserver/verbs"
+)
+
+// minWatch is the least time that a watch without timeoutSeconds lasts; it ends somewhere between once and twice that, so that clients do
+// not come back all together. As Kubernetes (--min-request-timeout).
+const minWatch = 30 * time.Minute
+
+// watch streams events until the client, its timeout or the server ends it.
+func (x *exchange) watch() error {
+	list := x.route.ref.Name == ""
+	if err := x.negotiateWatch(list); err != nil {
+		return err
+	}
+	var opts metav1.ListOptions
+	if err := options(x.route.query, &opts, metav1.Convert_url_Values_To_v1_ListOptions); err != nil {
+		return err
+	}
+	timeout := time.Duration(float64(minWatch) * (1 + rand.Float64()))
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
+		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, timeout)
+	defer cancel()
+	e, err := x.newEventWriter()
+	if err != nil {
+		return err
+	}
+	w, err := x.route.served.Watch(ctx, x.request(), &opts)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	x.w.Header().Set("Content-Type", x.accept.Media.Stream())
+	x.w.WriteHeader(http.StatusOK)
+	x.w.Flush()
+	return x.stream(ctx, w, e)
+}
+
+// negotiateWatch also takes the list form of partial metadata, which clients send for both.
+func (x *exchange) negotiateWatch(list bool) error {
+	err := x.negotiate(false, true)
+	if err != nil {
+		err = x.negotiate(list, true)
+	}
+	return err
+}
+
+func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) error {
+	for {
+		events, err := w.Next(ctx)
+		if err != nil {
+			return nil // the stream just ends: the client comes back from where it is
+		}
+		for i := range events {
+			if err := e.add(events[i]); err != nil {
+				x.server.cfg.Log.Error("an event could not be encoded", "path", x.req.URL.Path, "error", err)
+				return nil
+			}
+		}
+		if err := e.flush(); err != nil {
+			return nil
+		}
+		x.server.metrics.events.WithLabelValues(x.route.ref.Group, x.route.ref.Resource).Add(float64(len(events)))
+	}
+}
+
+// maxFrames is how many bytes of events are gathered before they are sent.
+const maxFrames = 256 << 10
+
+// eventWriter encodes a watch.
+type eventWriter struct {
+	x      *exchange
+	table  codec.TableOptions
+	buffer []byte
+}
+
+func (x *exchange) newEventWriter() (*eventWriter, error) {
+	e := &eventWriter{x: x}
+	if x.accept.As == codec.AsTable {
+		opts, err := x.tableOptions()
+		if err != nil {
+			return nil, err
+		}
+		e.table = opts
+	}
+	return e, nil
+}
+
+func (e *eventWriter) add(event verbs.Event) error {
+	doc, err := e.document(event)
+	if err != nil {
+		return err
+	}
+	e.buffer = codec.AppendEvent(e.buffer, e.x.accept.Media, string(event.Type), doc)
+	if len(e.buffer) > maxFrames {
+		return e.flush()
+	}
+	return nil
+}
+
+func (e *eventWriter) flush() error {
+	if len(e.buffer) == 0 {
+		return nil
+	}
+	_, err := e.x.w.Write(e.buffer)
+	if cap(e.buffer) > 2*maxFrames {
+		e.buffer = nil
+	}
+	e.buffer = e.buffer[:0]
+	if err == nil {
+		err = http.NewResponseController(e.x.w).Flush()
+		if errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// document is the object of an event in the client's form.
+func (e *eventWriter) document(event verbs.Event) ([]byte, error) {
+	v := e.x.route.served.Version
+	switch event.Type {
+	case watch.Error:
+		return trim(codec.Encode(event.Status, statusKind, e.x.accept.Media))
+	case watch.Bookmark:
+		return e.bookmark(event)
+	}
+	if e.x.accept.As == codec.AsTable {
+		return e.row(event.Object)
+	}
+	return codec.Item(event.Object, v, e.x.accept)
+}
+
+// row shows an object as a table, whose columns are described in the first event only.
+func (e *eventWriter) row(o *stored.Object) ([]byte, error) {
+	opts := e.table
+	opts.Now = e.x.server.cfg.Clock.Now()
+	table, err := codec.Table(e.x.route.served.Version, metav1.ListMeta{ResourceVersion: o.Hub().GetResourceVersion()}, []*stored.Object{o}, opts)
+	if err != nil {
+		return nil, err
+	}
+	e.table.NoHeaders = true
+	return trim(codec.Encode(table, codec.TableKind(e.x.accept.MetaVersion), codec.JSON))
+}
+
+func (e *eventWriter) bookmark(event verbs.Event) ([]byte, error) {
+	v := e.x.route.served.Version
+	obj := verbs.BookmarkObject(v, event)
+	switch e.x.accept.As {
+	case codec.AsObject:
+		return trim(codec.Encode(obj, v.GroupVersionKind, e.x.accept.Media))
+	case codec.AsMetadata:
+		partial := &metav1.PartialObjectMetadata{}
+		if m, ok := obj.(metav1.Object); ok {
+			partial.ResourceVersion, partial.Annotations = m.GetResourceVersion(), m.GetAnnotations()
+		}
+		return trim(codec.Encode(partial, stored.PartialKind, e.x.accept.Media))
+	}
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, apierrors.NewInternalError(errors.New("a bookmark without metadata"))
+	}
+	table, err := codec.BookmarkTable(e.x.route.served.Version, m, e.table)
+	if err != nil {
+		return nil, err
+	}
+	return trim(codec.Encode(table, codec.TableKind(e.x.accept.MetaVersion), codec.JSON))
+}
+
+// trim drops the newline that ends a JSON document.
+func trim(doc []byte, err error) ([]byte, error) {
+	if n := len(doc); err == nil && n > 0 && doc[n-1] == '\n' {
+		doc = doc[:n-1]
+	}
+	return doc, err
+}
