@@ -10,12 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Link makes a dummy interface of this name (15 bytes at most) that gives the node a route to the Services' addresses, whether or not it
+// Link makes an interface of this name (15 bytes at most) that gives the node a route to the Services' addresses, whether or not it
 // has a default route: their packets must pass through netfilter, where they are translated. It also carries own, addresses of
 // Services that are answered on the node itself, such as cluster DNS. It is safe to call again.
 func Link(name string, serviceCIDR []netip.Prefix, own ...netip.Addr) error {
-	if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil && !errors.Is(err, syscall.EEXIST) {
-		return fmt.Errorf("proxy: cannot make the interface %s: %w; does the kernel have the dummy driver?", name, err)
+	// A bridge without ports: unlike a dummy, each kernel that can run pods has it.
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil && !errors.Is(err, syscall.EEXIST) {
+		return fmt.Errorf("proxy: cannot make the interface %s: %w; does the kernel have the bridge driver?", name, err)
 	}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
