@@ -46,6 +46,9 @@ func OpenLeaf(cfg LeafConfig) (*Leaf, error) {
 	if authority, ok := cfg.Issuer.(*Authority); ok && cfg.Roots == nil {
 		cfg.Roots = authority.Pool()
 	}
+	if name := cfg.Spec.Name; name == "" || name != filepath.Base(name) || name[0] == '.' {
+		return nil, fmt.Errorf("pki: %q cannot name a certificate: it must be a plain file name", name)
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("pki: make folder: %w", err)
 	}

@@ -2,8 +2,12 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,11 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
-
-	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
 
 	"github.com/yare-project/yare/kind"
 )
@@ -33,6 +32,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Node]{
 	StatusOnCreate: true,
 	NoGeneration:   true,
 	Columns:        nodeColumns,
+	NoAge:          true, // the columns have it before the version, where users look for it
 	Fields: map[string]func(*corev1.Node) string{
 		"spec.unschedulable": func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) },
 	},

@@ -14,7 +14,7 @@ import (
 var nodeColumns = []kind.Column[corev1.Node]{
 	{Name: "Status", Description: "The status of the node", Value: func(n *corev1.Node, _ time.Time) any { return nodeStatus(n) }},
 	{Name: "Roles", Description: "The roles of the node", Value: func(n *corev1.Node, _ time.Time) any { return nodeRoles(n) }},
-	// Age stands third in Kubernetes' own table; it comes last here as in every table, before the wide columns.
+	{Name: "Age", Description: "Time since the object was created.", Value: func(n *corev1.Node, now time.Time) any { return cell.Age(n.CreationTimestamp, now) }},
 	{Name: "Version", Description: "Version of the node's agent.", Value: func(n *corev1.Node, _ time.Time) any { return n.Status.NodeInfo.KubeletVersion }},
 	{Name: "Internal-IP", Priority: 1, Description: "Address inside the cluster.", Value: func(n *corev1.Node, _ time.Time) any { return nodeAddress(n, corev1.NodeInternalIP) }},
 	{Name: "External-IP", Priority: 1, Description: "Address outside of the cluster.", Value: func(n *corev1.Node, _ time.Time) any { return nodeAddress(n, corev1.NodeExternalIP) }},
