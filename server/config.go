@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/utils/clock"
 )
 
@@ -58,6 +59,9 @@ type Config struct {
 	RuntimeDir string
 	// RuntimeEndpoint uses a container runtime that is there already ("unix:///run/containerd/containerd.sock").
 	RuntimeEndpoint string
+
+	// CRI, when set, is a container runtime in this process that runs no real containers: networks, mounts and control groups are left alone.
+	CRI func() (internalapi.RuntimeService, internalapi.ImageManagerService)
 
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty means the default profile.
 	SchedulerConfig string

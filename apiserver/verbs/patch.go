@@ -153,7 +153,7 @@ func jsonPatch(doc, patch []byte) ([]byte, error) {
 	}
 	out, err := p.Apply(doc)
 	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", noResource, "", err.Error(), 0, false)
+		return nil, unprocessable(err)
 	}
 	return out, nil
 }
@@ -165,7 +165,13 @@ func strategicError(err error) error {
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return apierrors.NewBadRequest(err.Error())
 	}
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", noResource, "", err.Error(), 0, false)
+	return unprocessable(err)
+}
+
+// unprocessable is the 422 for a patch that is well formed and does not fit the object.
+func unprocessable(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity,
+		Reason: metav1.StatusReasonInvalid, Message: "the patch does not fit the object: " + err.Error()}}
 }
 
 // UnsupportedPatch is the 415 for a patch type that an endpoint does not take.

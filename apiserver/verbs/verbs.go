@@ -145,6 +145,3 @@ func (r *Resource) settle(ctx context.Context, rev store.Revision) {
 	defer cancel()
 	_ = r.table.WaitFor(ctx, rev) // on failure the caller answers from what it knows
 }
-
-// noResource is for errors that speak of no resource.
-var noResource schema.GroupResource

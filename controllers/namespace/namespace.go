@@ -51,14 +51,16 @@ type controller struct {
 
 	mu       sync.Mutex
 	contents map[schema.GroupVersionResource]client.Cache[client.Object]
+	reported map[string]time.Time // when a namespace's counts were last written
 }
 
 func start(in loop.Inputs, list served.List) loop.Reconcile {
 	c := &controller{in: in, list: list, namespaces: client.CacheOf[*corev1.Namespace](in.Caches, client.CacheOptions{}),
-		api: client.Of[*corev1.Namespace](in.Transport), contents: map[schema.GroupVersionResource]client.Cache[client.Object]{}}
-	c.namespaces.OnChange(func(_, new *corev1.Namespace) {
-		if new != nil && new.DeletionTimestamp != nil {
-			in.Enqueue(loop.KeyOf(new))
+		api: client.Of[*corev1.Namespace](in.Transport), contents: map[schema.GroupVersionResource]client.Cache[client.Object]{},
+		reported: map[string]time.Time{}}
+	c.namespaces.OnChange(func(old, new *corev1.Namespace) {
+		if new == nil || new.DeletionTimestamp != nil {
+			in.Enqueue(loop.KeyOf(client.Newest(old, new)))
 		}
 	})
 	return c.reconcile
@@ -86,6 +88,9 @@ func (c *controller) content(r served.Resource) client.Cache[client.Object] {
 
 func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
 	ns, ok := c.namespaces.Get("", key.Name)
+	if !ok {
+		c.forget(key.Name)
+	}
 	if !ok || ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return loop.Result{}, nil
 	}
@@ -100,7 +105,8 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	if f.left == 0 && f.discovery == nil && len(f.failed) == 0 {
 		c.verify(ctx, ns.Name, resources, &f)
 	}
-	if err := c.report(ctx, ns, f); err != nil {
+	wait, err := c.report(ctx, ns, f)
+	if err != nil {
 		return loop.Result{}, err
 	}
 	if err := errors.Join(append(f.failed, f.discovery)...); err != nil {
@@ -110,7 +116,7 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		return loop.Result{After: again}, nil
 	}
 	if f.left > 0 {
-		return loop.Result{}, nil // its removal wakes this loop
+		return loop.Result{After: wait}, nil // its removal wakes this loop
 	}
 	return loop.Result{}, c.finalize(ctx, ns)
 }
@@ -188,21 +194,42 @@ func (c *controller) verify(ctx context.Context, namespace string, resources []s
 	}
 }
 
-func (c *controller) report(ctx context.Context, ns *corev1.Namespace, f findings) error {
+// report writes the conditions. Counts that fall are written once in a while only: wait says when this should be asked for again.
+func (c *controller) report(ctx context.Context, ns *corev1.Namespace, f findings) (wait time.Duration, err error) {
 	if f.left == 0 && f.unseen == 0 && len(f.failed) == 0 && f.discovery == nil && len(ns.Status.Conditions) == 0 {
-		return nil // it was empty at once: nobody gets to see a condition
+		return 0, nil // it was empty at once: nobody gets to see a condition
 	}
-	updated := ns.DeepCopy()
+	updated, now := ns.DeepCopy(), c.in.Clock.Now()
 	updated.Status.Phase = corev1.NamespaceTerminating
-	setConditions(&updated.Status, f, c.in.Clock.Now())
+	setConditions(&updated.Status, f, now)
 	if equality.Semantic.DeepEqual(ns.Status, updated.Status) {
-		return nil
+		return 0, nil
 	}
-	_, err := c.api.UpdateStatus(ctx, updated)
+	if wait := c.reportedAt(ns.Name).Add(again).Sub(now); wait > 0 && len(f.failed) == 0 && f.discovery == nil {
+		return wait, nil
+	}
+	_, err = c.api.UpdateStatus(ctx, updated)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the change that came between wakes this loop
+		return 0, nil // the change that came between wakes this loop
 	}
-	return err
+	if err == nil {
+		c.mu.Lock()
+		c.reported[ns.Name] = now
+		c.mu.Unlock()
+	}
+	return 0, err
+}
+
+func (c *controller) reportedAt(namespace string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reported[namespace]
+}
+
+func (c *controller) forget(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.reported, namespace)
 }
 
 func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {

@@ -41,7 +41,14 @@ var _ = kind.Add(&Group, kind.Def[appsv1.StatefulSet]{
 func DefaultStatefulSet(s *appsv1.StatefulSet) {
 	core.DefaultPodTemplate(&s.Spec.Template)
 	for i := range s.Spec.VolumeClaimTemplates {
-		core.DefaultClaim(&s.Spec.VolumeClaimTemplates[i])
+		claim := &s.Spec.VolumeClaimTemplates[i]
+		core.DefaultClaim(claim)
+		if claim.Kind == "" {
+			claim.Kind = "PersistentVolumeClaim"
+		}
+		if claim.APIVersion == "" {
+			claim.APIVersion = "v1"
+		}
 	}
 	if s.Spec.PodManagementPolicy == "" {
 		s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement

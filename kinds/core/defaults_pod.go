@@ -72,7 +72,6 @@ func syncServiceAccountName(spec *corev1.PodSpec) {
 }
 
 func defaultPodStatus(status *corev1.PodStatus) {
-	defaultTo(&status.Phase, corev1.PodPending)
 	switch {
 	case status.PodIP != "" && (len(status.PodIPs) == 0 || status.PodIPs[0].IP != status.PodIP):
 		status.PodIPs = []corev1.PodIP{{IP: status.PodIP}}

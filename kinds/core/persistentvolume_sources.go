@@ -32,7 +32,6 @@ func checkPersistentSource(p *problems, spec *corev1.PersistentVolumeSpec, name 
 		p.needs(at.Child("volumeHandle"), v.CSI.VolumeHandle)
 		checkSecretRef(p, v.CSI.ControllerPublishSecretRef, at.Child("controllerPublishSecretRef"))
 		checkSecretRef(p, v.CSI.ControllerExpandSecretRef, at.Child("controllerExpandSecretRef"))
-		checkSecretRef(p, v.CSI.NodeStageSecretRef, at.Child("nodeStageSecretRef"))
 		checkSecretRef(p, v.CSI.NodePublishSecretRef, at.Child("nodePublishSecretRef"))
 		checkSecretRef(p, v.CSI.NodeExpandSecretRef, at.Child("nodeExpandSecretRef"))
 	})

@@ -72,8 +72,12 @@ func validatePodResize(pod, old *corev1.Pod) field.ErrorList {
 	var p problems
 	path := field.NewPath("spec")
 	p.add(validateWholePod(pod)...)
-	if QOSClass(&pod.Spec) != old.Status.QOSClass && old.Status.QOSClass != "" {
-		p.invalid(path, pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+	before := old.Status.QOSClass
+	if before == "" {
+		before = QOSClass(&old.Spec)
+	}
+	if class := QOSClass(&pod.Spec); class != before {
+		p.invalid(path, class, "Pod QOS Class may not change as a result of resizing")
 	}
 	if len(old.Status.NodeAllocatableResourceClaimStatuses) > 0 {
 		p.forbidden(path, "pods with node allocatable resource claims cannot be resized")

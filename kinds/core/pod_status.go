@@ -64,9 +64,10 @@ func validatePodStatus(pod, old *corev1.Pod) field.ErrorList {
 	checkTransitions(&p, now.InitContainerStatuses, was.InitContainerStatuses, old.Spec.InitContainers, &old.Spec, path.Child("initContainerStatuses"))
 	checkEphemeralTransitions(&p, now.EphemeralContainerStatuses, was.EphemeralContainerStatuses, path.Child("ephemeralContainerStatuses"))
 	checkClaimStatuses(&p, now, &pod.Spec, path)
-	checkPodAddresses(&p, now, path)
+	checkPodAddresses(&p, now, was, path)
 	checkContainerStatuses(&p, now.ContainerStatuses, pod.Spec.Containers, &pod.Spec, path.Child("containerStatuses"))
 	checkContainerStatuses(&p, now.InitContainerStatuses, pod.Spec.InitContainers, &pod.Spec, path.Child("initContainerStatuses"))
+	checkContainerStatuses(&p, now.EphemeralContainerStatuses, nil, &pod.Spec, path.Child("ephemeralContainerStatuses"))
 	for i, s := range now.EphemeralContainerStatuses {
 		if len(s.AllocatedResourcesStatus) > 0 {
 			p.forbidden(path.Child("ephemeralContainerStatuses").Index(i).Child("allocatedResourcesStatus"), "must not be specified in container status")
@@ -150,15 +151,22 @@ func RestartsAfter(spec *corev1.PodSpec, c *corev1.Container, code int32) bool {
 	return false
 }
 
-func checkPodAddresses(p *problems, s *corev1.PodStatus, path *field.Path) {
+func checkPodAddresses(p *problems, s, was *corev1.PodStatus, path *field.Path) {
 	pods, hosts := make([]string, len(s.PodIPs)), make([]string, len(s.HostIPs))
+	var podsBefore, hostsBefore []string
+	for _, ip := range was.PodIPs {
+		podsBefore = append(podsBefore, ip.IP)
+	}
+	for _, ip := range was.HostIPs {
+		hostsBefore = append(hostsBefore, ip.IP)
+	}
 	for i, ip := range s.PodIPs {
 		pods[i] = ip.IP
-		p.ip(path.Child("podIPs").Index(i), ip.IP)
+		p.ip(path.Child("podIPs").Index(i), ip.IP, podsBefore...)
 	}
 	for i, ip := range s.HostIPs {
 		hosts[i] = ip.IP
-		p.ip(path.Child("hostIPs").Index(i), ip.IP)
+		p.ip(path.Child("hostIPs").Index(i), ip.IP, hostsBefore...)
 	}
 	if len(hosts) > 0 && s.HostIP != hosts[0] {
 		p.invalid(path.Child("hostIPs").Index(0).Child("ip"), hosts[0], "must be equal to `hostIP`")
@@ -185,6 +193,14 @@ func checkContainerStatuses(p *problems, list []corev1.ContainerStatus, containe
 			p.each(at.Child("gid"), user.GID, validation.IsValidGroupID(user.GID))
 			for j, id := range user.SupplementalGroups {
 				p.each(at.Child("supplementalGroups").Index(j), id, validation.IsValidGroupID(id))
+			}
+		}
+		for j, m := range s.VolumeMounts {
+			if m.VolumeStatus.Image != nil {
+				at := path.Index(i).Child("volumeMounts").Index(j).Child("volumeStatus", "image", "imageRef")
+				if ref := m.VolumeStatus.Image.ImageRef; p.needs(at, ref) && len(ref) > 256 {
+					p.add(field.TooLong(at, "", 256))
+				}
 			}
 		}
 		for j, r := range s.AllocatedResourcesStatus {
@@ -263,8 +279,13 @@ func checkClaimStatuses(p *problems, s *corev1.PodStatus, spec *corev1.PodSpec, 
 	if len(e.RequestMappings) == 0 {
 		p.required(at.Child("requestMappings"), "at least one request mapping is required")
 	}
+	mapped := sets.New[corev1.ContainerExtendedResourceRequest]()
 	for i, m := range e.RequestMappings {
 		at := at.Child("requestMappings").Index(i)
+		if mapped.Has(m) {
+			p.add(field.Duplicate(at, m.ContainerName+"/"+m.ResourceName+"/"+m.RequestName))
+		}
+		mapped.Insert(m)
 		c := containerNamed(slices.Concat(spec.InitContainers, spec.Containers), m.ContainerName)
 		if c == nil {
 			p.invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name")

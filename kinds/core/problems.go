@@ -65,8 +65,14 @@ func (p *problems) neededSubdomain(path *field.Path, value string) {
 	}
 }
 
-func (p *problems) ip(path *field.Path, value string) {
-	p.add(validation.IsValidIPForLegacyField(path, value, true, nil)...)
+// ip checks an address. One that was there before passes, whatever older rules let in.
+func (p *problems) ip(path *field.Path, value string, before ...string) {
+	p.add(validation.IsValidIPForLegacyField(path, value, true, before)...)
+}
+
+// cidr checks a range of addresses, as ip does.
+func (p *problems) cidr(path *field.Path, value string, before ...string) {
+	p.add(validation.IsValidCIDRForLegacyField(path, value, true, before)...)
 }
 
 func (p *problems) notNegative(path *field.Path, value int64) {

@@ -31,16 +31,20 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 	checkServicePorts(&p, s, path.Child("ports"))
 	p.add(metavalidation.ValidateLabels(s.Spec.Selector, path.Child("selector"))...)
 	checkSessionAffinity(&p, s, path)
-	checkClusterIPs(&p, s, path)
+	was := &corev1.ServiceSpec{}
+	if old != nil {
+		was = &old.Spec
+	}
+	checkClusterIPs(&p, s, was.ClusterIPs, path)
 	for i, ip := range s.Spec.ExternalIPs {
 		at := path.Child("externalIPs").Index(i)
 		before := len(p.list)
-		p.ip(at, ip)
+		p.ip(at, ip, was.ExternalIPs...)
 		if len(p.list) == before {
 			checkEndpointIP(&p, ip, at)
 		}
 	}
-	checkSourceRanges(&p, s, path)
+	checkSourceRanges(&p, s, old, path)
 	checkTrafficPolicies(&p, s, path)
 	return p.list
 }
@@ -73,7 +77,12 @@ func checkServiceType(p *problems, s *corev1.Service, path *field.Path) {
 		if s.Spec.LoadBalancerClass != nil {
 			p.forbidden(path.Child("loadBalancerClass"), onlyLB)
 		}
-	} else if s.Spec.LoadBalancerClass != nil {
+		return
+	}
+	if s.Spec.AllocateLoadBalancerNodePorts == nil {
+		p.required(path.Child("allocateLoadBalancerNodePorts"), "")
+	}
+	if s.Spec.LoadBalancerClass != nil {
 		p.qualified(path.Child("loadBalancerClass"), *s.Spec.LoadBalancerClass)
 	}
 }
@@ -136,7 +145,7 @@ func checkSessionAffinity(p *problems, s *corev1.Service, path *field.Path) {
 	}
 }
 
-func checkClusterIPs(p *problems, s *corev1.Service, path *field.Path) {
+func checkClusterIPs(p *problems, s *corev1.Service, was []string, path *field.Path) {
 	if !hasClusterIP(s) {
 		return
 	}
@@ -166,7 +175,7 @@ func checkClusterIPs(p *problems, s *corev1.Service, path *field.Path) {
 			}
 			continue
 		}
-		p.ip(at.Index(i), ip)
+		p.ip(at.Index(i), ip, was...)
 	}
 	if len(ips) > 2 {
 		p.invalid(at, ips, "may only hold up to 2 values")
@@ -191,7 +200,7 @@ func familyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-func checkSourceRanges(p *problems, s *corev1.Service, path *field.Path) {
+func checkSourceRanges(p *problems, s, old *corev1.Service, path *field.Path) {
 	const onlyLB = "may only be used when `type` is 'LoadBalancer'"
 	isLB := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
@@ -199,8 +208,12 @@ func checkSourceRanges(p *problems, s *corev1.Service, path *field.Path) {
 		if !isLB {
 			p.forbidden(at, onlyLB)
 		}
+		var before []string
+		if old != nil {
+			before = old.Spec.LoadBalancerSourceRanges
+		}
 		for i, r := range ranges {
-			p.add(validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(r), true, nil)...)
+			p.cidr(at.Index(i), strings.TrimSpace(r), before...)
 		}
 		return
 	}
@@ -212,10 +225,11 @@ func checkSourceRanges(p *problems, s *corev1.Service, path *field.Path) {
 	if !isLB {
 		p.forbidden(at, onlyLB)
 	}
+	if strings.TrimSpace(text) == "" || old != nil && old.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey] == text {
+		return
+	}
 	for r := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(text) != "" {
-			p.add(validation.IsValidCIDRForLegacyField(at, strings.TrimSpace(r), true, nil)...)
-		}
+		p.cidr(at, strings.TrimSpace(r))
 	}
 }
 
@@ -282,9 +296,10 @@ func checkServiceUpdate(p *problems, s, old *corev1.Service, path *field.Path) {
 
 // checkEndpointIP refuses addresses to which traffic must not be sent.
 func checkEndpointIP(p *problems, text string, at *field.Path) {
-	ip, err := netip.ParseAddr(text)
-	if err != nil {
-		p.ip(at, text)
+	parsed := netutils.ParseIPSloppy(text)
+	ip, ok := netip.AddrFromSlice(parsed)
+	if !ok {
+		p.invalid(at, text, "must be a valid IP address")
 		return
 	}
 	ip = ip.Unmap()
@@ -300,8 +315,12 @@ func checkEndpointIP(p *problems, text string, at *field.Path) {
 	}
 }
 
-func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
+func validateServiceStatus(s, old *corev1.Service) field.ErrorList {
 	var p problems
+	var before []string
+	for _, in := range old.Status.LoadBalancer.Ingress {
+		before = append(before, in.IP)
+	}
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	ingress := s.Status.LoadBalancer.Ingress
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(ingress) > 0 {
@@ -311,7 +330,7 @@ func validateServiceStatus(s, _ *corev1.Service) field.ErrorList {
 	for i, in := range ingress {
 		at := path.Index(i)
 		if in.IP != "" {
-			p.ip(at.Child("ip"), in.IP)
+			p.ip(at.Child("ip"), in.IP, before...)
 		}
 		switch {
 		case in.IPMode == nil && in.IP != "":

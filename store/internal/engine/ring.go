@@ -28,7 +28,7 @@ func (r *ring) add(ev store.Event) {
 func (r *ring) trim(keep int, dropped func(store.Event)) {
 	for r.bytes > r.budget && len(r.events) > keep {
 		dropped(r.events[0])
-		
+		r.floor = r.events[0].Revision
 		r.bytes -= r.sizes[0]
 		r.events, r.sizes = r.events[1:], r.sizes[1:]
 	}

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/controllers"
+	"github.com/yare-project/yare/controllers/served"
+	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/loop"
+	"github.com/yare-project/yare/scheduler"
+)
+
+// loops is everything in the control plane that watches and acts.
+type loops struct {
+	runtime   *loop.Runtime
+	caches    *client.Caches
+	scheduler *scheduler.Scheduler
+	events    *loop.Recorder // the scheduler's
+}
+
+// declareLoops wires the loops; nothing runs yet. Their roles derive from what they declare.
+func (p *plane) declareLoops(context.Context) error {
+	c := p.config
+	l := &loops{caches: client.NewCaches(client.CachesConfig{Transport: p.gate.Local(superuser), Clock: c.Clock, Log: c.Log})}
+	var err error
+	l.runtime, err = loop.New(loop.Config{
+		Transport: func(name string) client.Transport { return p.gate.Local(accountUser(loop.UserName(name))) },
+		Caches:    l.caches, Clock: c.Clock, Log: c.Log, Metrics: p.cluster.metrics, Instance: c.NodeName,
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range controllers.All(controllers.Config{CA: p.pki.Cluster.CertPEM(), Signer: p.pki.Cluster, Served: p.served, Clock: c.Clock}) {
+		if err := l.runtime.Add(d); err != nil {
+			return err
+		}
+	}
+	profiles, err := scheduler.LoadConfig(c.SchedulerConfig)
+	if err != nil {
+		return err
+	}
+	as := p.gate.Local(&user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}})
+	l.events = loop.NewRecorder(loop.RecorderConfig{Transport: as, Component: "default-scheduler", Instance: c.NodeName, Clock: c.Clock, Log: c.Log})
+	l.scheduler, err = scheduler.New(scheduler.Config{
+		Transport: as, Caches: l.caches, Clock: c.Clock, Log: c.Log, Events: l.events.Event, Metrics: p.cluster.metrics, Profiles: profiles,
+	})
+	if err != nil {
+		return fmt.Errorf("scheduler: %w", err)
+	}
+	p.loops = l
+	return nil
+}
+
+// accountUser is a service account of the system's own.
+func accountUser(name string) user.Info {
+	return &user.DefaultInfo{Name: name, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated}}
+}
+
+// served lists the resources that keep objects, for loops that care for all of them.
+func (p *plane) served(context.Context) ([]served.Resource, error) {
+	var out []served.Resource
+	for _, r := range p.gate.Registry().Resources() {
+		k := r.Kind
+		out = append(out, served.Resource{
+			GroupVersionResource: k.Hub.GroupVersion().WithResource(k.Names.Plural), Kind: k.Names.Kind,
+			Namespaced: k.Scope == kind.Namespaced, Verbs: k.Verbs,
+		})
+	}
+	return out, nil
+}
+
+// roles are what the loops may do.
+func (l *loops) roles() []runtime.Object {
+	var out []runtime.Object
+	roles, bindings := l.runtime.Roles()
+	for i := range roles {
+		out = append(out, &roles[i], &bindings[i])
+	}
+	return out
+}
+
+func (p *plane) runLoops(ctx context.Context) error {
+	l, s := p.loops, p.cluster.stack
+	s.run("caches", func(ctx context.Context) error { l.caches.Run(ctx); return nil })
+	s.run("scheduler events", func(ctx context.Context) error { l.events.Run(ctx); return nil })
+	s.run("loops", l.runtime.Run)
+	s.run("scheduler", l.scheduler.Run)
+	return nil
+}

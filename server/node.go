@@ -1,0 +1,271 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	internalapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/dns"
+	"github.com/yare-project/yare/internal/pki"
+	"github.com/yare-project/yare/internal/version"
+	"github.com/yare-project/yare/loop"
+	"github.com/yare-project/yare/node"
+	"github.com/yare-project/yare/node/cgroup"
+	"github.com/yare-project/yare/node/cri"
+	"github.com/yare-project/yare/node/kubeletapi"
+	"github.com/yare-project/yare/node/runtime"
+	"github.com/yare-project/yare/node/volume"
+	"github.com/yare-project/yare/proxy"
+)
+
+// instance names what belongs to a data folder on this machine: interfaces, tables, control groups.
+func instance(dataDir string) string {
+	sum := sha256.Sum256([]byte(dataDir))
+	return hex.EncodeToString(sum[:4])
+}
+
+func linkName(dataDir string) string   { return "yare-s-" + instance(dataDir) } // 15 bytes, the kernel's limit
+func tableName(dataDir string) string  { return "yare-" + instance(dataDir) }
+func cgroupName(dataDir string) string { return "kubepods-" + instance(dataDir) }
+
+// runtimeConfig is the container runtime's; up and down must agree on it.
+func (c *Config) runtimeConfig() runtime.Config {
+	return runtime.Config{
+		Endpoint: c.RuntimeEndpoint, Dir: filepath.Join(c.DataDir, "runtime"), BinDir: c.RuntimeDir,
+		CgroupRoots: []string{cgroupName(c.DataDir)}, Clock: c.Clock, Log: c.Log,
+	}
+}
+
+// nodeParts is what a node runs.
+type nodeParts struct {
+	config    *Config
+	cluster   *Cluster
+	transport client.Transport // as the node
+	caches    *client.Caches   // the node's own view
+	shared    *client.Caches   // what proxy and DNS read
+
+	containers *runtime.Runtime
+	service    internalapi.RuntimeService
+	images     internalapi.ImageManagerService
+	agent      *node.Agent
+	serving    *pki.Leaf
+	clientCA   *x509.CertPool
+}
+
+func startNode(ctx context.Context, cl *Cluster) (*nodeParts, error) {
+	c := cl.config
+	n := &nodeParts{config: c, cluster: cl, clientCA: cl.plane.pki.Cluster.Pool(), shared: cl.plane.loops.caches}
+	n.transport = cl.plane.gate.Local(&user.DefaultInfo{Name: "system:node:" + c.NodeName, Groups: []string{user.NodesGroup, user.AllAuthenticated}})
+	n.caches = client.NewCaches(client.CachesConfig{Transport: n.transport, Clock: c.Clock, Log: c.Log})
+	leaf, err := cl.plane.pki.Leaf(pki.NodeServing(c.NodeName, nil, []net.IP{c.NodeIP.AsSlice(), net.IPv4(127, 0, 0, 1)}))
+	if err != nil {
+		return nil, err
+	}
+	n.serving = leaf
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"start the container runtime", n.startRuntime},
+		{"route Services and DNS", n.startNetwork},
+		{"start the node agent", n.startAgent},
+		{"import images", n.importImages},
+		{"node is ready", n.waitReady},
+	} {
+		if err := cl.stack.step(s.name, func() error { return s.do(ctx) }); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *nodeParts) startRuntime(ctx context.Context) error {
+	if n.config.CRI != nil {
+		n.service, n.images = n.config.CRI()
+		return nil
+	}
+	r, err := runtime.Start(ctx, n.config.runtimeConfig())
+	if err != nil {
+		return err
+	}
+	n.containers = r
+	// Containers outlive this process: the next start finds them. `yare down` removes them.
+	n.cluster.stack.onStop(r.Stop)
+	conn, err := cri.Connect(ctx, r.Endpoint())
+	if err != nil {
+		return err
+	}
+	n.cluster.stack.onStop(func(context.Context) error { return conn.Close() })
+	n.service, n.images = conn, conn
+	return nil
+}
+
+// startNetwork makes Services and the cluster's names work on this node. A cluster without containers has no use for either.
+func (n *nodeParts) startNetwork(ctx context.Context) error {
+	c := n.config
+	if c.CRI != nil {
+		return nil
+	}
+	if err := proxy.Link(linkName(c.DataDir), []netip.Prefix{c.ServiceCIDR}, c.ClusterDNS); err != nil {
+		return err
+	}
+	rules, err := proxy.New(proxy.Config{
+		Table: tableName(c.DataDir), NodeName: c.NodeName, ClusterCIDR: []netip.Prefix{c.ClusterCIDR}, ServiceCIDR: []netip.Prefix{c.ServiceCIDR},
+		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	names, err := dns.New(dns.Config{
+		Domain: c.ClusterDomain, Listen: []netip.AddrPort{netip.AddrPortFrom(c.ClusterDNS, 53)},
+		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	n.cluster.stack.run("service proxy", rules.Run)
+	n.cluster.stack.run("DNS", names.Run)
+	for _, ready := range []<-chan struct{}{rules.Ready(), names.Ready()} {
+		if err := n.wait(ctx, ready); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait returns when ready is closed, a part of the process fails, or ctx ends.
+func (n *nodeParts) wait(ctx context.Context, ready <-chan struct{}) error {
+	select {
+	case <-ready:
+		return nil
+	case err := <-n.cluster.stack.failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *nodeParts) startAgent(ctx context.Context) error {
+	c := n.config
+	events := loop.NewRecorder(loop.RecorderConfig{Transport: n.transport, Component: "kubelet", Instance: c.NodeName, Clock: c.Clock, Log: c.Log})
+	config := node.Config{
+		Name: c.NodeName, IPs: []string{c.NodeIP.String()}, Root: filepath.Join(c.DataDir, "agent"),
+		Transport: n.transport, Caches: n.caches, Runtime: n.service, Images: n.images,
+		ClusterDNS: []string{c.ClusterDNS.String()}, ClusterDomain: c.ClusterDomain, KubeletPort: int32(c.AgentPort),
+		Labels: c.NodeLabels, KubeletVersion: version.Info().GitVersion,
+		Event: events.EventAbout, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+	}
+	if c.CRI == nil {
+		groups, err := cgroup.New(cgroup.Config{Parent: "/" + cgroupName(c.DataDir)})
+		if err != nil {
+			return err
+		}
+		config.Cgroups, config.Mounter = groups, volume.Kernel{}
+	}
+	var err error
+	if n.agent, err = node.New(config); err != nil {
+		return err
+	}
+	if err := n.serveAPI(ctx); err != nil {
+		return err
+	}
+	n.followPodCIDRs()
+	s := n.cluster.stack
+	s.run("node events", func(ctx context.Context) error { events.Run(ctx); return nil })
+	s.run("node caches", func(ctx context.Context) error { n.caches.Run(ctx); return nil })
+	s.run("node agent", n.agent.Run)
+	return nil
+}
+
+// serveAPI answers the API server's requests for logs, exec and the like.
+func (n *nodeParts) serveAPI(context.Context) error {
+	c := n.config
+	authenticate, authorize, err := kubeletapi.Delegated(kubeletapi.DelegatedConfig{
+		ClientCAs: func() *x509.CertPool { return n.clientCA },
+		ReviewToken: func(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+			return review(ctx, n.transport, authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"), r)
+		},
+		ReviewAccess: func(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+			return review(ctx, n.transport, authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews"), r)
+		},
+		Clock: c.Clock,
+	})
+	if err != nil {
+		return err
+	}
+	api, err := kubeletapi.New(kubeletapi.Config{
+		NodeName: c.NodeName, View: n.agent, Runtime: n.service, Images: n.images, Authenticator: authenticate, Authorizer: authorize,
+		Metrics: promhttp.HandlerFor(n.cluster.metrics, promhttp.HandlerOpts{}), DataDir: c.DataDir, Clock: c.Clock, Log: c.Log,
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", c.AgentPort))
+	if err != nil {
+		return fmt.Errorf("cannot listen on port %d: %w; choose another with --kubelet-port", c.AgentPort, plain(err))
+	}
+	n.cluster.stack.run("node API", func(ctx context.Context) error { return api.Serve(ctx, listener, pki.ServerTLS(n.serving)) })
+	return nil
+}
+
+// followPodCIDRs hands the addresses that the control plane gives to this node on to the runtime's network.
+func (n *nodeParts) followPodCIDRs() {
+	self := client.CacheOf[*corev1.Node](n.caches, client.CacheOptions{FieldSelector: "metadata.name=" + n.config.NodeName})
+	last := ""
+	self.OnChange(func(_, node *corev1.Node) {
+		if node == nil || n.containers == nil || len(node.Spec.PodCIDRs) == 0 || fmt.Sprint(node.Spec.PodCIDRs) == last {
+			return
+		}
+		var cidrs []netip.Prefix
+		for _, text := range node.Spec.PodCIDRs {
+			cidr, err := netip.ParsePrefix(text)
+			if err != nil {
+				n.config.Log.Error("this node's spec.podCIDRs are unusable", "error", err)
+				return
+			}
+			cidrs = append(cidrs, cidr)
+		}
+		if err := n.containers.SetPodCIDRs(cidrs); err != nil {
+			n.config.Log.Error("pods cannot get addresses", "error", err)
+			return
+		}
+		last = fmt.Sprint(node.Spec.PodCIDRs)
+	})
+}
+
+// waitReady returns when the API shows this node as Ready.
+func (n *nodeParts) waitReady(ctx context.Context) error {
+	self := client.CacheOf[*corev1.Node](n.shared, client.CacheOptions{})
+	ready := make(chan struct{})
+	closed := false
+	self.OnChange(func(_, node *corev1.Node) {
+		if !closed && node != nil && node.Name == n.config.NodeName && isReady(node) {
+			closed = true
+			close(ready)
+		}
+	})
+	return n.wait(ctx, ready)
+}
+
+func isReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

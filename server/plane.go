@@ -1,0 +1,245 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/yare-project/yare/apiserver"
+	"github.com/yare-project/yare/apiserver/authn"
+	"github.com/yare-project/yare/apiserver/authz"
+	"github.com/yare-project/yare/apiserver/discovery"
+	"github.com/yare-project/yare/apiserver/openapi"
+	"github.com/yare-project/yare/internal/kubeconfig"
+	"github.com/yare-project/yare/internal/pki"
+	"github.com/yare-project/yare/internal/version"
+	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds"
+	"github.com/yare-project/yare/kinds/access"
+	"github.com/yare-project/yare/kinds/admission"
+	"github.com/yare-project/yare/store"
+	"github.com/yare-project/yare/store/disk"
+	"github.com/yare-project/yare/store/mem"
+)
+
+// superuser is the server's own identity for what it does to its own cluster.
+var superuser = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+// plane is the control plane: store, gate and loops.
+type plane struct {
+	cluster *Cluster
+	config  *Config
+	pki     *pki.PKI
+	store   store.Store
+	gate    *apiserver.Server
+	tokens  *authn.Authenticator
+	rbac    *authz.RBAC
+	nodes   *access.Node
+	loops   *loops
+}
+
+// gateLookup breaks the circle between the gate and what authenticates for it: it is filled once the gate exists.
+type gateLookup struct{ kind.Env }
+
+func startPlane(ctx context.Context, cl *Cluster) (*plane, error) {
+	p := &plane{cluster: cl, config: cl.config}
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"open the store", p.openStore},
+		{"load certificates", p.openPKI},
+		{"build the API server", p.buildGate},
+		{"serve the API", p.serve},
+		{"load roles", p.follow},
+		{"declare the loops", p.declareLoops},
+		{"ensure what a cluster has", p.bootstrap},
+		{"start the loops", p.runLoops},
+	} {
+		if err := cl.stack.step(s.name, func() error { return s.do(ctx) }); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *plane) openStore(context.Context) error {
+	if p.config.Backend == Memory {
+		p.store = mem.New(mem.Config{})
+	} else {
+		s, err := disk.Open(disk.Config{Dir: filepath.Join(p.config.DataDir, "db"), Log: p.config.Log})
+		if err != nil {
+			return err
+		}
+		p.store = s
+	}
+	p.cluster.stack.onStop(func(context.Context) error { return p.store.Close() })
+	return p.cluster.claim()
+}
+
+func (p *plane) openPKI(context.Context) error {
+	var err error
+	p.pki, err = pki.Open(pki.Config{Dir: filepath.Join(p.config.DataDir, "pki"), Clock: p.config.Clock, Log: p.config.Log})
+	if err != nil {
+		return err
+	}
+	p.cluster.stack.run("certificates", p.pki.Run)
+	return nil
+}
+
+func (p *plane) settings() kind.Settings {
+	c := p.config
+	issuer := "https://kubernetes.default.svc." + c.ClusterDomain
+	return kind.Settings{
+		ServiceCIDRs: []netip.Prefix{c.ServiceCIDR}, NodePortMin: c.NodePorts[0], NodePortMax: c.NodePorts[1],
+		ClusterDomain: c.ClusterDomain, DefaultTokenTTL: time.Hour, MaxTokenTTL: 365 * 24 * time.Hour,
+		TokenIssuer: issuer, TokenAudiences: []string{issuer}, EventTTL: time.Hour, AllowPrivileged: true, NodeAgentPort: c.AgentPort,
+	}
+}
+
+func (p *plane) buildGate(context.Context) error {
+	c := p.config
+	settings := p.settings()
+	lookup := &gateLookup{}
+	auth := authn.Config{
+		ClientCA: p.pki.Cluster.Pool(), FrontProxy: &authn.FrontProxy{CA: p.pki.FrontProxy.Pool(), Names: []string{"front-proxy-client"}},
+		StaticTokens: p.staticTokens(), TokenKey: p.pki.TokenKey, Issuer: settings.TokenIssuer, Audiences: settings.TokenAudiences,
+		Lookup: lookup, Anonymous: true, AnonymousPaths: []string{"/healthz", "/livez", "/readyz", "/version", "/cacerts"}, Clock: c.Clock, Log: c.Log,
+	}
+	var err error
+	if p.tokens, err = authn.New(auth); err != nil {
+		return err
+	}
+	keys, err := authn.Discovery(auth, "")
+	if err != nil {
+		return err
+	}
+	kubelet, err := p.pki.Leaf(pki.KubeletClient())
+	if err != nil {
+		return err
+	}
+	p.rbac, p.nodes = authz.NewRBAC(), access.NewNode(c.Clock)
+	allow := authz.New(p.nodes, p.rbac)
+	mutators, validators := admission.New(admission.Config{Clock: c.Clock})
+	p.gate, err = apiserver.New(apiserver.Config{
+		Store: p.store, Groups: kinds.Groups(), Settings: settings,
+		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
+		Mutators: mutators, Validators: validators,
+		Discovery: discovery.New(discovery.Config{Kinds: p.kinds}),
+		OpenAPI:   openapi.New(openapi.Config{Kinds: p.kinds, Version: version.Info().GitVersion}),
+		Paths: map[string]http.Handler{
+			authn.OIDCConfigurationPath: keys, authn.OIDCKeysPath: keys,
+			"/cacerts": http.HandlerFunc(p.serveCA),
+		},
+		NodeTLS: pki.ClientTLS(p.pki.Cluster.Pool(), kubelet),
+		Version: version.Info(), Clock: c.Clock, Log: c.Log, Metrics: p.cluster.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	lookup.Env = p.gate.Env()
+	return nil
+}
+
+// kinds is what discovery and OpenAPI describe.
+func (p *plane) kinds() ([]*kind.Kind, uint64) {
+	r := p.gate.Registry()
+	return r.Kinds(), uint64(r.Revision())
+}
+
+// serveCA hands out the authority's certificate, by which a joining node checks, against the pin in its token, whom it talks to.
+func (p *plane) serveCA(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	_, _ = w.Write(p.pki.Cluster.CertPEM())
+}
+
+func (p *plane) staticTokens() []authn.StaticToken {
+	if p.config.Token == "" {
+		return nil
+	}
+	return []authn.StaticToken{{Token: p.config.Token, User: &user.DefaultInfo{Name: "system:admin", Groups: []string{user.SystemPrivilegedGroup}}}}
+}
+
+// serve listens; the first request is answered from then on.
+func (p *plane) serve(context.Context) error {
+	c := p.config
+	ips := []net.IP{c.KubernetesService().AsSlice(), c.AdvertiseAddress.AsSlice(), c.NodeIP.AsSlice()}
+	names := []string{c.NodeName}
+	for _, san := range c.TLSNames {
+		if ip := net.ParseIP(san); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			names = append(names, san)
+		}
+	}
+	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
+		ips = append(ips, c.BindAddress.AsSlice())
+	}
+	leaf, err := p.pki.Leaf(pki.APIServer(c.ClusterDomain, names, ips))
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSPort)).String())
+	if err != nil {
+		return fmt.Errorf("cannot listen on port %d: %w; choose another with --https-listen-port", c.HTTPSPort, plain(err))
+	}
+	config := pki.ServerTLS(leaf)
+	// Client certificates are asked for, never demanded: tokens are as good. Who may come is decided by the authenticator.
+	config.ClientAuth = tls.RequestClientCert
+	p.cluster.stack.run("API server", func(ctx context.Context) error { return p.gate.Serve(ctx, listener, config) })
+	return nil
+}
+
+// follow loads what decides who may do what, and keeps it current.
+func (p *plane) follow(ctx context.Context) error {
+	source := p.gate.Local(superuser)
+	c := p.config
+	p.cluster.stack.run("roles", func(ctx context.Context) error { return p.rbac.Run(ctx, source, c.Clock, c.Log) })
+	p.cluster.stack.run("node rights", func(ctx context.Context) error { return p.nodes.Run(ctx, source, c.Log) })
+	for _, synced := range []<-chan struct{}{p.rbac.Synced(), p.nodes.Synced()} {
+		select {
+		case <-synced:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// admin makes the owner's kubeconfig entry.
+func (p *plane) admin(name string) kubeconfig.Entry {
+	c := p.config
+	host := c.BindAddress
+	if host.IsUnspecified() {
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	entry := kubeconfig.Entry{Name: name, Server: "https://" + netip.AddrPortFrom(host, uint16(c.HTTPSPort)).String(), CA: p.pki.Cluster.CertPEM()}
+	leaf, err := p.pki.Leaf(pki.Admin())
+	if err == nil {
+		entry.Cert, entry.Key, err = leaf.PEM()
+	}
+	if err != nil {
+		c.Log.Error("no administrator certificate for the kubeconfig", "error", err)
+	}
+	return entry
+}
+
+var errNotRunning = errors.New("no Yare runs from this data folder: start one with `yare up`")
+
+// AdminFile is the kubeconfig of the cluster that runs from dir.
+func AdminFile(dir string) (string, error) {
+	path := filepath.Join(dir, "kubeconfig")
+	if _, err := os.Stat(path); err != nil {
+		return "", errNotRunning
+	}
+	return path, nil
+}
