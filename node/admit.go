@@ -9,6 +9,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	corehelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"github.com/yare-project/yare/node/machine"
 )
@@ -50,7 +51,7 @@ func judge(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, maxPods int
 	}
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectNoExecute && !corehelper.TolerationsTolerateTaint(logger, pod.Spec.Tolerations, t, false) {
+		if t.Effect == corev1.TaintEffectNoExecute && !corehelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, t, false) {
 			return predicate("TaintToleration", fmt.Sprintf("node(s) had untolerated taint(s): %s", t.ToString()))
 		}
 	}

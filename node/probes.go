@@ -103,8 +103,10 @@ func (w *worker) probe(ctx context.Context, key probeKey, p *corev1.Probe, got *
 	}
 	timeout := max(time.Duration(p.TimeoutSeconds)*time.Second, time.Second)
 	config := probe.Config{Kind: key.kind, Probe: p, Started: got.StartedAt, Clock: w.agent.cfg.Clock,
-		Good:   key.kind == probe.Readiness && w.mem.Probes[key.id].Readiness == machine.Success,
-		Ask:    func(ctx context.Context) (probe.Answer, string, error) { return probe.Check(ctx, &p.ProbeHandler, target, timeout) },
+		Good: key.kind == probe.Readiness && w.mem.Probes[key.id].Readiness == machine.Success,
+		Ask: func(ctx context.Context) (probe.Answer, string, error) {
+			return probe.Check(ctx, &p.ProbeHandler, target, timeout)
+		},
 		Report: func(success bool) { w.post(func() { w.probed(key, success) }) },
 		Event: func(reason, text string) {
 			w.agent.containerEvent(pod, c.Name, corev1.EventTypeWarning, reason, text)

@@ -31,12 +31,17 @@ func newer(a, b *corev1.Pod) bool {
 	if b == nil || a.UID != b.UID || b.ResourceVersion == "" {
 		return true
 	}
-	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return older(b.ResourceVersion, a.ResourceVersion)
+}
+
+// older answers whether resource version a comes before b. Versions that are not numbers are taken to come as they are met.
+func older(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
 	if errX != nil || errY != nil {
-		return a.ResourceVersion != b.ResourceVersion
+		return a != b
 	}
-	return x > y
+	return x < y
 }
 
 // written answers whether the API has the newest status.

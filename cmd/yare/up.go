@@ -178,7 +178,7 @@ func downCommand() *cobra.Command {
 			if err := f.forget(); err != nil {
 				fmt.Fprintln(command.ErrOrStderr(), "warning: "+err.Error())
 			}
-			return server.Clean(command.Context(), f.config.DataDir, purge)
+			return server.Clean(command.Context(), f.config.DataDir, f.config.RuntimeDir, purge)
 		},
 	}
 	f.add(command.Flags())

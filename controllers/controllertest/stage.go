@@ -171,6 +171,9 @@ func Change[T client.Object](s *Stage, obj T, f func(T)) T {
 		if err != nil {
 			continue // a loop came between
 		}
+		if updated.GetDeletionTimestamp() != nil && len(updated.GetFinalizers()) == 0 && updated.GetDeletionGracePeriodSeconds() != nil && *updated.GetDeletionGracePeriodSeconds() == 0 {
+			return updated // that was the end of it
+		}
 		c.SetResourceVersion(updated.GetResourceVersion())
 		if updated, err = api.UpdateStatus(ctx, c); err == nil {
 			return updated

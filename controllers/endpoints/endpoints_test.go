@@ -79,6 +79,7 @@ func TestCapacity(t *testing.T) {
 		return [3]any{len(e.Subsets[0].Addresses), len(e.Subsets[0].NotReadyAddresses), e.Annotations[corev1.EndpointsOverCapacity]}
 	}
 	s.Until("endpoints", func() bool { return ct.Get[*corev1.Endpoints](s, "web") != nil }, func() any { return "none" })
+	s.Settled()
 	if diff := cmp.Diff([3]any{505, 495, "truncated"}, got()); diff != "" {
 		t.Errorf("ready, not ready, annotation (-want +got):\n%s", diff)
 	}

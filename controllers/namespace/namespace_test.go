@@ -26,7 +26,9 @@ func list(context.Context) ([]served.Resource, error) {
 		r("nodes", "Node", false, all), r("bindings", "Binding", true, []string{"create"})}, nil
 }
 
-func meta(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ct.Namespace, Name: name} }
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: ct.Namespace, Name: name}
+}
 
 func TestContentGoesAndThenTheNamespace(t *testing.T) {
 	s := ct.New(t, namespace.Descriptor(list)).Go()

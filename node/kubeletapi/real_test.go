@@ -77,6 +77,9 @@ func TestStreamsOnRealContainers(t *testing.T) {
 	t.Run("exec", func(t *testing.T) {
 		q := url.Values{"command": {"/prog", "upper"}, "input": {"1"}, "output": {"1"}, "error": {"1"}}
 		for name, e := range a.executors("/exec/default/s/main?" + q.Encode()) {
+			if name == "WebSocket without v5" {
+				continue // that protocol can't tell the end of input
+			}
 			var out, errOut bytes.Buffer
 			if err := e.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("a\nb\n"), Stdout: &out, Stderr: &errOut}); err != nil {
 				t.Errorf("%s: %v", name, err)

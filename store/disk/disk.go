@@ -12,6 +12,10 @@
 // for good, whoever meets a write error, and everybody who wants to write after that: the database is frozen as it was, nothing of it
 // can do harm to the one that is opened in its place, and it costs a few MiB until the process ends.
 //
+// Damage is refused, not papered over: a folder that lost something when it opens, before anything in it is changed; a block that can't be
+// read when the table it belongs to opens. See witness.go for what Pebble would not notice by itself, and
+// wal.go for what nobody can (the last record of a log, in a store that was killed).
+//
 // It doesn't encrypt, replicate or back up. It is safe for concurrent use.
 package disk
 

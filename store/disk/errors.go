@@ -15,8 +15,8 @@ import (
 var (
 	// ErrInUse says that another process, or another store of this one, has the data folder.
 	ErrInUse = errors.New("store: data folder is in use")
-	// ErrDamaged says that the data folder is not as Yare left it, or that another program or a later Yare wrote it. Open changed
-	// nothing in it.
+	// ErrDamaged says that the data folder is not as Yare left it, or that another program or a later Yare wrote it. A
+	// folder that Open refuses with it was not changed.
 	ErrDamaged = errors.New("store: data folder is damaged, or holds what this Yare cannot read")
 )
 

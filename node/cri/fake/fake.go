@@ -169,7 +169,9 @@ func (r *Runtime) id(kind string) (string, int) {
 	return fmt.Sprintf("%s%060x", kind, r.next), r.next
 }
 
-func notFound(what, id string) error { return status.Errorf(codes.NotFound, "%s %q: not found", what, id) }
+func notFound(what, id string) error {
+	return status.Errorf(codes.NotFound, "%s %q: not found", what, id)
+}
 
 func matches(labels, selector map[string]string) bool {
 	for k, v := range selector {

@@ -65,6 +65,7 @@ func Start(t testing.TB, cfg runtime.Config) *runtime.Runtime {
 	}
 	t.Logf("runtime ready after %v", time.Since(began).Round(time.Millisecond))
 	t.Cleanup(func() {
+		r.Detach()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := runtime.Remove(ctx, cfg); err != nil {
