@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,7 +101,9 @@ func (x *exchange) findRoute() error {
 		ctx, cancel := context.WithCancel(x.ctx)
 		stop := context.AfterFunc(x.server.streams, cancel)
 		x.ctx = ctx
-		x.done = append(x.done, cancel, func() { stop() })
+		open := x.server.metrics.streams.WithLabelValues(strings.ToUpper(x.verb), x.route.knownResource(), x.route.streamSub())
+		open.Inc()
+		x.done = append(x.done, cancel, func() { stop() }, open.Dec)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, x.server.cfg.Limits.Timeout)

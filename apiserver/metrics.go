@@ -16,7 +16,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	events   *prometheus.CounterVec
-	inFlight *prometheus.GaugeVec
+	streams  *prometheus.GaugeVec
 	panics   prometheus.Counter
 	local    *prometheus.CounterVec
 	busy     *prometheus.CounterVec
@@ -29,13 +29,13 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_request_duration_seconds", Help: "Time from a request's arrival to the end of its answer, streams left out.",
 			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}},
 			[]string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}),
-		events:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_watch_events_total", Help: "Events sent to watchers over HTTP."}, []string{"group", "resource"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_longrunning_requests", Help: "Watches and other streams open now."}, []string{"verb", "group", "resource", "subresource"}),
-		panics:   prometheus.NewCounter(prometheus.CounterOpts{Name: "yare_apiserver_panics_total", Help: "Requests that ended in a panic."}),
-		local:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_requests_total", Help: "Requests from within the process."}, []string{"verb", "group", "resource"}),
-		busy:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_request_seconds_total", Help: "Time spent on requests from within the process."}, []string{"verb", "group", "resource"}),
+		events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_watch_events_total", Help: "Events sent to watchers over HTTP."}, []string{"group", "resource"}),
+		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_longrunning_requests", Help: "Watches and other streams open now."}, []string{"verb", "resource", "subresource"}),
+		panics:  prometheus.NewCounter(prometheus.CounterOpts{Name: "yare_apiserver_panics_total", Help: "Requests that ended in a panic."}),
+		local:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_requests_total", Help: "Requests from within the process."}, []string{"verb", "group", "resource"}),
+		busy:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_request_seconds_total", Help: "Time spent on requests from within the process."}, []string{"verb", "group", "resource"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.events, m.inFlight, m.panics, m.local, m.busy,
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.events, m.streams, m.panics, m.local, m.busy,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		var taken prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !isTaken(err, &taken) {
@@ -111,4 +111,19 @@ func knownMethod(m string) string {
 func (s *Server) observeLocal(verb string, ref resource.Ref, start time.Time) {
 	s.metrics.local.WithLabelValues(verb, ref.Group, ref.Resource).Inc()
 	s.metrics.busy.WithLabelValues(verb, ref.Group, ref.Resource).Add(s.cfg.Clock.Since(start).Seconds())
+}
+
+// knownResource and streamSub are safe as labels: they name only what is served.
+func (r *route) knownResource() string {
+	if r.served == nil {
+		return ""
+	}
+	return r.ref.Resource
+}
+
+func (r *route) streamSub() string {
+	if r.connect == nil {
+		return ""
+	}
+	return r.connect.Name
 }

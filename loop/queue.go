@@ -41,6 +41,7 @@ type queue struct {
 type failure struct {
 	count int
 	last  error
+	due   time.Time // when the retry was to come
 }
 
 func newQueue(c clock.WithTicker, m *queueMetrics) *queue {
@@ -102,19 +103,24 @@ func (q *queue) addAfterLocked(key Key, d time.Duration) {
 	}
 }
 
-// retry adds a failed key after its back-off, jittered by up to a tenth so that keys which failed together do not return together.
+// retry adds a failed key after its back-off, jittered by up to a tenth so that keys which failed together do not return together. A pass that a change
+// brought before the retry was due does not lengthen the back-off: else a few changes in a row would make a key wait for minutes.
 func (q *queue) retry(key Key, err error) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := q.clock.Now()
 	f := q.failures[key]
+	if early := now.Before(f.due); f.count == 0 || !early {
+		f.count++
+	}
 	wait := retryLimit
-	if f.count < 18 {
-		wait = min(retryFirst<<f.count, retryLimit)
+	if f.count <= 18 {
+		wait = min(retryFirst<<(f.count-1), retryLimit)
 	}
 	wait += rand.N(wait/10 + 1)
-	q.failures[key] = failure{count: f.count + 1, last: err}
-	now := q.clock.Now()
 	wait = max(wait, q.bucket.ReserveN(now, 1).DelayFrom(now))
+	f.last, f.due = err, now.Add(wait)
+	q.failures[key] = f
 	q.metrics.retried()
 	q.addAfterLocked(key, wait)
 	return wait

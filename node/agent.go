@@ -85,7 +85,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	a.objects = objects.New(ctx, objects.Config{Transport: a.cfg.Transport, Changed: a.objectChanged, Clock: a.cfg.Clock, Log: a.cfg.Log})
-	a.puller = pull.New(pull.Config{Images: a.cfg.Images, Secret: a.objects.Secret, Event: a.containerEvent, Clock: a.cfg.Clock})
+	a.puller = pull.New(ctx, pull.Config{Images: a.cfg.Images, Secret: a.objects.Secret, Event: a.containerEvent, Clock: a.cfg.Clock})
 	a.volumes = volume.New(volume.Config{Root: a.cfg.Root, Objects: a.objects, Images: a.puller, Transport: a.cfg.Transport, Mounter: a.cfg.Mounter,
 		Facts: a.facts, RecursiveReadOnly: a.builder.RecursiveReadOnly, Clock: a.cfg.Clock})
 

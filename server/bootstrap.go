@@ -19,8 +19,8 @@ import (
 	"github.com/yare-project/yare/kinds/access"
 )
 
-// joiners is the group of those who hold a join token.
-const joiners = "system:bootstrappers:yare:node"
+// Joiners is the group of those who hold a join token.
+const Joiners = "system:bootstrappers:yare:node"
 
 // bootstrap brings into the cluster what every cluster has: namespaces, roles, the Service of the API server itself and that of DNS.
 func (p *plane) bootstrap(ctx context.Context) error {
@@ -51,8 +51,8 @@ func joinBindings() []runtime.Object {
 		}
 	}
 	return []runtime.Object{
-		bind("yare:node-bootstrapper", "system:node-bootstrapper", joiners),
-		bind("yare:node-autoapprove", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", joiners),
+		bind("yare:node-bootstrapper", "system:node-bootstrapper", Joiners),
+		bind("yare:node-autoapprove", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", Joiners),
 		bind("yare:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"),
 	}
 }

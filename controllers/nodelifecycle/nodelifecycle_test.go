@@ -119,11 +119,15 @@ func TestSilentNodeLosesItsPodsInTime(t *testing.T) {
 	c.Settled()
 	ct.UntilEqual(c.Stage, "evicted at once", []string{"impatient"}, c.leaving)
 	for _, p := range ct.All[*corev1.Pod](c.Stage) {
-		if p.Spec.NodeName == "a" && p.Status.Conditions[0].Status != corev1.ConditionFalse {
+		reasons := map[corev1.PodConditionType]string{}
+		for _, cond := range p.Status.Conditions {
+			reasons[cond.Type] = string(cond.Status) + " " + cond.Reason
+		}
+		if p.Spec.NodeName == "a" && reasons[corev1.PodReady] != "False " {
 			t.Errorf("pod %s on the silent node is still ready", p.Name)
 		}
-		if p.Name == "impatient" && (len(p.Status.Conditions) != 2 || p.Status.Conditions[1].Reason != "DeletionByTaintManager") {
-			t.Errorf("conditions of the evicted pod: %+v", p.Status.Conditions)
+		if p.Name == "impatient" && reasons[corev1.DisruptionTarget] != "True DeletionByTaintManager" {
+			t.Errorf("conditions of the evicted pod: %v", reasons)
 		}
 	}
 	c.pass(280 * time.Second)
@@ -167,6 +171,17 @@ func TestNoEvictionWhenEveryNodeIsSilent(t *testing.T) {
 	delete(c.alive, "a")
 	c.pass(10 * time.Minute)
 	c.expect("no NoExecute taint", "a", "Ready=Unknown", "node.kubernetes.io/unreachable:NoSchedule")
+	ct.UntilEqual(c.Stage, "nothing was evicted", []string{}, c.leaving)
+}
+
+func TestNodesThatFallSilentTogetherAreNotEvicted(t *testing.T) {
+	c := play(t, "a", "b", "c")
+	for _, n := range []string{"a", "b", "c"} {
+		c.Put(pod("on-"+n, n))
+		c.pass(3 * time.Second)
+		delete(c.alive, n)
+	}
+	c.pass(5 * time.Minute)
 	ct.UntilEqual(c.Stage, "nothing was evicted", []string{}, c.leaving)
 }
 

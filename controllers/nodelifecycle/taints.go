@@ -76,11 +76,9 @@ func executes(n *corev1.Node) bool {
 func (c *controller) taint(ctx context.Context, n *corev1.Node, now time.Time) (wait time.Duration, err error) {
 	execute := noExecute(n)
 	if execute != "" {
-		switch verdict, later := c.zones.mayEvict(n, executes(n), now); verdict {
-		case stop:
+		verdict, later := c.zones.mayEvict(n, executes(n), c.lastHeard, now)
+		if wait = later; verdict != evict {
 			execute = ""
-		case hold:
-			execute, wait = "", later
 		}
 	}
 	want := wanted(n.Spec.Taints, noSchedule(n), execute, now)

@@ -28,7 +28,7 @@ type verdict int
 const (
 	evict verdict = iota
 	hold          // not yet, because of the rate
-	stop          // not while no node in the cluster is ready
+	stop          // not while no other node in the cluster is known to be alive
 )
 
 // again is when a node in a stopped zone is looked at anew, though a change would wake it.
@@ -39,13 +39,15 @@ func zoneOf(n *corev1.Node) string {
 }
 
 // mayEvict decides whether a node that is not ready may have a NoExecute taint. tainted says that it has one; that costs nothing from the rate.
-func (z *zones) mayEvict(n *corev1.Node, tainted bool, now time.Time) (verdict, time.Duration) {
-	var anyReady bool
+// heard is when a node was last heard of: one that was not for half its grace period is no proof that others are alive, so that nodes which
+// fall silent together are not evicted one by one until the last is found silent too.
+func (z *zones) mayEvict(n *corev1.Node, tainted bool, heard func(string) time.Time, now time.Time) (verdict, time.Duration) {
+	var anyAlive bool
 	var size, down int
 	zone := zoneOf(n)
 	for _, other := range z.nodes.List("") {
-		ready := readyStatus(other) == corev1.ConditionTrue
-		anyReady = anyReady || ready
+		ready := other.Name != n.Name && readyStatus(other) == corev1.ConditionTrue
+		anyAlive = anyAlive || ready && now.Sub(heard(other.Name)) < z.config.Grace/2
 		if zoneOf(other) == zone {
 			size++
 			if !ready {
@@ -54,8 +56,8 @@ func (z *zones) mayEvict(n *corev1.Node, tainted bool, now time.Time) (verdict, 
 		}
 	}
 	switch {
-	case !anyReady:
-		return stop, 0
+	case !anyAlive:
+		return stop, z.config.Grace / 5
 	case tainted:
 		return evict, 0
 	}

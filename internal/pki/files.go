@@ -139,3 +139,6 @@ func decodeCerts(data []byte) ([]*x509.Certificate, error) {
 	}
 	return out, nil
 }
+
+// ParseCertificates reads PEM data that holds certificates only, at least one.
+func ParseCertificates(data []byte) ([]*x509.Certificate, error) { return decodeCerts(data) }

@@ -24,9 +24,17 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		if len(cmd) == 0 {
 			return "", refuse(http.StatusBadRequest, "no command to execute: give the query parameter %q once for each word", remotecommandParam)
 		}
-		resp, err := s.cfg.Runtime.Exec(r.Context(), &cri.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
+		resp, err := s.cfg.Runtime.Exec(r.Context(), &cri.ExecRequest{ContainerId: id, Cmd: cmd, Stdin: o.Stdin || silentTerminal(r, o), Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
 		return resp.GetUrl(), err
 	})
+}
+
+// silentTerminal: the client has a terminal without input and an old WebSocket
+// protocol. containerd 2.4 takes the missing input for its end, and closes the
+// terminal before its output was read; an input on which nothing is ever sent
+// has the same meaning without that.
+func silentTerminal(r *http.Request, o *remotecommand.Options) bool {
+	return o.TTY && !o.Stdin && wsstream.IsWebSocketRequest(r) && !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r)
 }
 
 // remotecommandParam holds one word of the command each time it occurs.

@@ -62,6 +62,7 @@ const (
 
 // Puller pulls images.
 type Puller struct {
+	ctx   context.Context
 	cfg   Config
 	slots chan struct{}
 
@@ -89,8 +90,8 @@ type failure struct {
 	message string
 }
 
-// New makes a Puller.
-func New(cfg Config) *Puller {
+// New makes a Puller whose pulls end with ctx.
+func New(ctx context.Context, cfg Config) *Puller {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
@@ -100,7 +101,7 @@ func New(cfg Config) *Puller {
 	if cfg.Event == nil {
 		cfg.Event = func(*corev1.Pod, string, string, string, string) {}
 	}
-	return &Puller{cfg: cfg, slots: make(chan struct{}, cfg.Parallel), flights: map[string]*flight{}, failed: map[failKey]*failure{}}
+	return &Puller{ctx: ctx, cfg: cfg, slots: make(chan struct{}, cfg.Parallel), flights: map[string]*flight{}, failed: map[failKey]*failure{}}
 }
 
 // Ensure makes an image present for a pod's volume and answers its reference.
@@ -215,14 +216,14 @@ func (p *Puller) Forget(uid types.UID) {
 func (p *Puller) shared(ctx context.Context, spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) *flight {
 	key := spec.Image
 	for _, a := range auths {
-		key += "\x00" + a.Username + "\x00" + a.Password + "\x00" + a.IdentityToken + "\x00" + a.RegistryToken
+		key += "\x00" + a.GetUsername() + "\x00" + a.GetPassword() + "\x00" + a.GetIdentityToken() + "\x00" + a.GetRegistryToken()
 	}
 	p.mu.Lock()
 	f := p.flights[key]
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
 		p.flights[key] = f
-		go p.fly(context.WithoutCancel(ctx), key, f, spec, auths, sandbox)
+		go p.fly(p.ctx, key, f, spec, auths, sandbox)
 	}
 	p.mu.Unlock()
 	select {
@@ -239,7 +240,11 @@ const pullLimit = time.Hour
 func (p *Puller) fly(ctx context.Context, key string, f *flight, spec *runtimeapi.ImageSpec, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) {
 	ctx, cancel := context.WithTimeout(ctx, pullLimit)
 	defer cancel()
-	p.slots <- struct{}{}
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+	}
 	start := p.cfg.Clock.Now()
 	var failures []error
 	for _, auth := range auths {
@@ -256,7 +261,6 @@ func (p *Puller) fly(ctx context.Context, key string, f *flight, spec *runtimeap
 		f.err = errors.New("the runtime pulled the image, and then did not have it")
 	}
 	f.took = p.cfg.Clock.Now().Sub(start)
-	<-p.slots
 	p.mu.Lock()
 	delete(p.flights, key)
 	p.mu.Unlock()

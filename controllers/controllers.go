@@ -1,0 +1,62 @@
+// Package controllers is the list of the loops that make a cluster of an API server: one folder each, every one a declaration, a pure decision and a
+// thin shell. It builds nothing else; package loop runs them.
+package controllers
+
+import (
+	"github.com/yare-project/yare/controllers/certificates"
+	"github.com/yare-project/yare/controllers/deployment"
+	"github.com/yare-project/yare/controllers/endpoints"
+	"github.com/yare-project/yare/controllers/endpointslice"
+	"github.com/yare-project/yare/controllers/garbagecollector"
+	"github.com/yare-project/yare/controllers/namespace"
+	"github.com/yare-project/yare/controllers/nodeipam"
+	"github.com/yare-project/yare/controllers/nodelifecycle"
+	"github.com/yare-project/yare/controllers/podgc"
+	"github.com/yare-project/yare/controllers/replicaset"
+	"github.com/yare-project/yare/controllers/rootca"
+	"github.com/yare-project/yare/controllers/served"
+	"github.com/yare-project/yare/controllers/serviceaccount"
+	"github.com/yare-project/yare/controllers/tainteviction"
+	"github.com/yare-project/yare/loop"
+)
+
+// Config is what the loops need beyond what the runtime gives them.
+type Config struct {
+	// CA is the PEM of the authority by which pods know the API server.
+	CA []byte
+	// Served lists what the API server serves.
+	Served served.List
+	// Signer signs the certificates that nodes ask for; nil leaves their requests to somebody else.
+	Signer certificates.Signer
+	// NodeIPAM hands out pod ranges to nodes; nil leaves that to somebody else.
+	NodeIPAM *nodeipam.Config
+	// NodeLifecycle are its times and rates; zero values are defaults.
+	NodeLifecycle nodelifecycle.Config
+	// FinishedPods is how many finished pods may stay; 0 is podgc.DefaultThreshold, below 0 all.
+	FinishedPods int
+}
+
+// All lists every loop.
+func All(c Config) []loop.Descriptor {
+	all := []loop.Descriptor{
+		namespace.Descriptor(c.Served),
+		garbagecollector.Descriptor(c.Served),
+		serviceaccount.Descriptor(),
+		rootca.Descriptor(c.CA),
+		deployment.Descriptor(),
+		replicaset.Descriptor(),
+		replicaset.ReplicationDescriptor(),
+		endpointslice.Descriptor(),
+		endpoints.Descriptor(),
+		nodelifecycle.Descriptor(c.NodeLifecycle),
+		tainteviction.Descriptor(),
+		podgc.Descriptor(c.FinishedPods),
+	}
+	if c.Signer != nil {
+		all = append(all, certificates.Descriptor(certificates.Config{Signer: c.Signer}))
+	}
+	if c.NodeIPAM != nil {
+		all = append(all, nodeipam.Descriptor(*c.NodeIPAM))
+	}
+	return all
+}
