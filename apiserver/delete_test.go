@@ -161,3 +161,35 @@ func TestDeleteCollection(t *testing.T) {
 		t.Fatalf("left: %v", names)
 	}
 }
+
+// A kind may hold its deleted objects by more than finalizers in the metadata.
+func TestDeletedNamespaceWaitsToBeFinalized(t *testing.T) {
+	h := start(t)
+	ctx := within(t)
+	c := h.client().CoreV1().Namespaces()
+	must(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}}}, metav1.CreateOptions{}))
+	for range 2 {
+		if err := c.Delete(ctx, "n", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := must(c.Get(ctx, "n", metav1.GetOptions{}))
+	if n.DeletionTimestamp == nil || n.Status.Phase != corev1.NamespaceTerminating {
+		t.Fatalf("marked %+v", n)
+	}
+	n.Labels = map[string]string{"a": "b"}
+	n = must(c.Update(ctx, n, metav1.UpdateOptions{}))
+	n.Spec.Finalizers = nil
+	must(c.Finalize(ctx, n, metav1.UpdateOptions{}))
+	if _, err := c.Get(ctx, "n", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatal("it is still there")
+	}
+}
+
+func TestStatusOnCreate(t *testing.T) {
+	h := start(t)
+	node := must(h.client().CoreV1().Nodes().Create(within(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Phase: corev1.NodeRunning}}, metav1.CreateOptions{}))
+	if node.Status.Phase != corev1.NodeRunning {
+		t.Fatal("the status that registered the node is lost")
+	}
+}

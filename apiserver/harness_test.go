@@ -42,7 +42,11 @@ var _ client.Transport = (*apiserver.Local)(nil)
 func groups() []*kind.Group {
 	core := &kind.Group{Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme}}
 	kind.Add(core, kind.Def[corev1.ConfigMap]{Names: kind.Names{Plural: "configmaps"}})
-	kind.Add(core, kind.Def[corev1.Namespace]{Names: kind.Names{Plural: "namespaces"}, Scope: kind.Cluster})
+	kind.Add(core, kind.Def[corev1.Namespace]{Names: kind.Names{Plural: "namespaces"}, Scope: kind.Cluster,
+		KeepDeleted: func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+		OnDelete:    func(n *corev1.Namespace) { n.Status.Phase = corev1.NamespaceTerminating },
+		Subs: []kind.Sub[corev1.Namespace]{{Name: "finalize", Replace: func(n, from *corev1.Namespace) { n.Spec.Finalizers = from.Spec.Finalizers }}}})
+	kind.Add(core, kind.Def[corev1.Node]{Names: kind.Names{Plural: "nodes"}, Scope: kind.Cluster, StatusOnCreate: true})
 	kind.Add(core, kind.Def[corev1.Event]{Names: kind.Names{Plural: "events"}, Relaxed: true, TTL: func(s kind.Settings) time.Duration { return s.EventTTL }})
 	kind.Add(core, kind.Def[corev1.Pod]{
 		Names: kind.Names{Plural: "pods"},

@@ -84,6 +84,9 @@ func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOption
 	if ref.Subresource == "scale" && served.Kind.Scale != nil {
 		return served.GetScale(ctx, rq, &opts)
 	}
+	if err := part(served, rq); err != nil {
+		return nil, err
+	}
 	o, err := served.Get(ctx, rq, &opts)
 	if err != nil {
 		return nil, err
@@ -211,7 +214,7 @@ func part(served *verbs.Served, rq *verbs.Request) error {
 	case slices.ContainsFunc(served.Kind.Subs, func(s kind.ErasedSub) bool { return s.Name == sub && s.Replace != nil }):
 		return nil
 	}
-	return apierrors.NewMethodNotSupported(rq.Ref.GroupResource(), "update of "+rq.Ref.Subresource)
+	return apierrors.NewGenericServerResponse(404, "", rq.Ref.GroupResource(), rq.Ref.Name, "404 page not found", 0, true)
 }
 
 // Patch patches an object or a subresource that is part of it.

@@ -53,7 +53,7 @@ func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opt
 	}
 	r.born(obj)
 	dedupeOwners(rq, obj)
-	if r.Kind.ResetStatus != nil {
+	if r.Kind.ResetStatus != nil && !r.Kind.StatusOnCreate {
 		r.Kind.ResetStatus(obj)
 	}
 	if !applied {

@@ -114,6 +114,7 @@ func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now t
 	if k.Grace != nil {
 		grace = max(0, k.Grace(old, withGrace(opts)))
 	}
+	held := len(finalizers) > 0 || k.KeepDeleted != nil && k.KeepDeleted(old)
 	at := now.Add(time.Duration(grace) * time.Second)
 	if old.GetDeletionTimestamp() != nil {
 		had := int64(0)
@@ -124,16 +125,20 @@ func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now t
 			grace = had // a deletion under way can only be hastened
 		}
 		at = old.GetDeletionTimestamp().Add(time.Duration(grace-had) * time.Second)
-		if grace == had && slices.Equal(finalizers, old.GetFinalizers()) && (grace > 0 || len(finalizers) > 0) {
+		if grace == had && slices.Equal(finalizers, old.GetFinalizers()) && (grace > 0 || held) {
 			return nil, false
 		}
 	}
-	if grace == 0 && len(finalizers) == 0 {
+	if grace == 0 && !held {
 		return nil, true
 	}
 	next = old.DeepCopyObject().(kind.Object)
-	mark(next, metav1.NewTime(at), grace, old.GetDeletionTimestamp() == nil)
+	first := old.GetDeletionTimestamp() == nil
+	mark(next, metav1.NewTime(at), grace, first)
 	next.SetFinalizers(finalizers)
+	if first && k.OnDelete != nil {
+		k.OnDelete(next)
+	}
 	return next, false
 }
 

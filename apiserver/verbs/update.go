@@ -240,7 +240,7 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 // replace commits a judged new state; one that was only waiting for its last finalizer goes instead.
 func (r *Resource) replace(ctx context.Context, rq *Request, obj kind.Object, item store.Item, dry bool) (*stored.Object, error) {
 	old := item.Value.(*stored.Object).Hub()
-	if finished(obj) {
+	if finished(r.Kind, obj) {
 		last := stored.New(r.Kind, obj)
 		return last, r.remove(ctx, rq, item, last, dry)
 	}
@@ -263,10 +263,13 @@ func (r *Resource) replace(ctx context.Context, rq *Request, obj kind.Object, it
 	return value, nil
 }
 
-// finished tells that an object is marked deleted and nothing holds it any more: no finalizer, no grace.
-func finished(obj kind.Object) bool {
+// finished tells that an object is marked deleted and nothing holds it any more: no finalizer, no grace, nothing of its kind's own.
+func finished(k *kind.Kind, obj kind.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
 	grace := obj.GetDeletionGracePeriodSeconds()
-	return obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
+	return (grace == nil || *grace == 0) && (k.KeepDeleted == nil || !k.KeepDeleted(obj))
 }
 
 // Update replaces an object, or a subresource that is part of it, by obj (hub version, defaulted), which now belongs to the store.

@@ -10,6 +10,7 @@ package deployment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -20,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/controllers/owned"
@@ -36,9 +38,9 @@ func Descriptor() loop.Descriptor {
 		Reads: []loop.Access{{GroupResource: appsv1.Resource("deployments")}, {GroupResource: appsv1.Resource("replicasets")},
 			{GroupResource: corev1.Resource("pods")}},
 		Writes: []loop.Access{
-			{GroupResource: appsv1.Resource("deployments"), Verbs: []string{"update"}},
+			{GroupResource: appsv1.Resource("deployments"), Verbs: []string{"patch", "update"}},
 			{GroupResource: appsv1.Resource("deployments/status"), Verbs: []string{"update"}},
-			{GroupResource: appsv1.Resource("replicasets"), Verbs: []string{"create", "update", "patch", "delete"}},
+			{GroupResource: appsv1.Resource("replicasets"), Verbs: []string{"create", "patch", "delete"}},
 		},
 		Workers: 5,
 		Start:   start,
@@ -169,12 +171,24 @@ func (c *controller) carry(ctx context.Context, key loop.Key, d *appsv1.Deployme
 			failed = append(failed, fmt.Errorf("delete ReplicaSet %s of an old revision: %w", rs.Name, err))
 		}
 	}
-	failed = append(failed, c.save(ctx, key, d, p.annotations, status))
+	failed = append(failed, c.save(ctx, key, d, p.revision, status))
 	return errors.Join(failed...)
 }
 
+// change patches what a plan changed of a set: only this loop sizes and numbers sets, so their status may change meanwhile.
 func (c *controller) change(ctx context.Context, key loop.Key, d *appsv1.Deployment, change change) error {
-	rs, err := c.setAPI.Update(ctx, change.to)
+	annotations := map[string]string{}
+	for k, v := range change.to.Annotations {
+		if change.from.Annotations[k] != v {
+			annotations[k] = v
+		}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": change.to.UID, "annotations": annotations},
+		"spec": map[string]any{"replicas": replicasOf(change.to), "minReadySeconds": change.to.Spec.MinReadySeconds}})
+	if err != nil {
+		return err
+	}
+	rs, err := c.setAPI.Patch(ctx, change.to.Namespace, change.to.Name, types.MergePatchType, body, "")
 	if err != nil {
 		return fmt.Errorf("update ReplicaSet %s: %w", change.to.Name, err)
 	}
@@ -214,25 +228,27 @@ func (c *controller) createFailed(ctx context.Context, d *appsv1.Deployment, rs 
 	return errors.New(message)
 }
 
-// save writes annotations and status if they changed.
-func (c *controller) save(ctx context.Context, key loop.Key, d *appsv1.Deployment, annotations map[string]string, status appsv1.DeploymentStatus) error {
-	d = d.DeepCopy()
-	if !equality.Semantic.DeepEqual(d.Annotations, annotations) {
-		d.Annotations = annotations
-		updated, err := c.api.Update(ctx, d)
+// save writes the revision and the status if they changed.
+func (c *controller) save(ctx context.Context, key loop.Key, d *appsv1.Deployment, revision string, status appsv1.DeploymentStatus) error {
+	if revision != "" && d.Annotations[revisionKey] != revision {
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": d.UID, "annotations": map[string]string{revisionKey: revision}}})
+		if err != nil {
+			return err
+		}
+		updated, err := c.api.Patch(ctx, d.Namespace, d.Name, types.MergePatchType, body, "")
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("update annotations: %w", err)
+			return fmt.Errorf("set the revision: %w", err)
 		}
 		c.saved.Wrote(key, updated)
-		d.ResourceVersion = updated.ResourceVersion
 	}
 	if equality.Semantic.DeepEqual(d.Status, status) {
 		return nil
 	}
-	d.Status = status
+	d = d.DeepCopy()
+	d.Status, d.ResourceVersion = status, "" // nobody else writes this status
 	updated, err := c.api.UpdateStatus(ctx, d)
 	if apierrors.IsNotFound(err) {
 		return nil

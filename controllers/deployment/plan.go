@@ -12,12 +12,12 @@ import (
 
 // plan is what one pass is to do.
 type plan struct {
-	create      *appsv1.ReplicaSet
-	changes     []change
-	remove      []*appsv1.ReplicaSet // old revisions beyond the history limit
-	annotations map[string]string    // the Deployment's own, complete
-	status      appsv1.DeploymentStatus
-	after       time.Duration // when the progress deadline must be looked at again
+	create   *appsv1.ReplicaSet
+	changes  []change
+	remove   []*appsv1.ReplicaSet // old revisions beyond the history limit
+	revision string               // of the present template; empty if it has none yet
+	status   appsv1.DeploymentStatus
+	after    time.Duration // when the progress deadline must be looked at again
 }
 
 type change struct{ from, to *appsv1.ReplicaSet }
@@ -56,7 +56,6 @@ func decide(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, pods func(*appsv1.R
 
 func newView(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, now time.Time) *view {
 	v := &view{d: d, original: map[string]*appsv1.ReplicaSet{}, now: now}
-	v.plan.annotations = maps.Clone(d.Annotations)
 	sorted := slices.Clone(sets)
 	slices.SortFunc(sorted, olderFirst)
 	for _, rs := range sorted {

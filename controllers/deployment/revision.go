@@ -104,10 +104,7 @@ func (v *view) revise(create bool) {
 	default:
 		return
 	}
-	if v.plan.annotations == nil {
-		v.plan.annotations = map[string]string{}
-	}
-	v.plan.annotations[revisionKey] = v.current.Annotations[revisionKey]
+	v.plan.revision = v.current.Annotations[revisionKey]
 }
 
 // advance raises a set's revision to next and remembers the one that it had.

@@ -212,7 +212,10 @@ func (c *controller[T]) writeStatus(ctx context.Context, owner T, rs *appsv1.Rep
 	if equality.Semantic.DeepEqual(rs.Status, status) {
 		return nil
 	}
-	updated, err := c.ownAPI.UpdateStatus(ctx, c.withStatus(owner, status))
+	// Nobody else writes this status, and this pass saw the last one: changes of the spec meanwhile need not get in the way.
+	changed := c.withStatus(owner, status)
+	changed.SetResourceVersion("")
+	updated, err := c.ownAPI.UpdateStatus(ctx, changed)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
