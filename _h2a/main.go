@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 func main() {
 	t := time.Now()
 	var s *apiserver.Server
-	s, err := apiserver.New(apiserver.Config{Store: mem.New(mem.Config{}), Groups: kinds.Groups(),
+	s, err := apiserver.New(apiserver.Config{Store: mem.New(mem.Config{}), Groups: kinds.Groups(), Settings: kind.Settings{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}, NodePortMin: 30000, NodePortMax: 32767, EventTTL: time.Hour},
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "a"}}, true, nil
 		}),

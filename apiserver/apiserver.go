@@ -11,6 +11,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -57,6 +58,8 @@ type Limits struct {
 	MutatingInFlight int           // changes at once: 200
 	// Wait is how long a request may wait for its turn before it is answered 429: 1 s.
 	Wait time.Duration
+	// Bookmarks is the time between two bookmarks of a watch that allows them: 1 min.
+	Bookmarks time.Duration
 }
 
 // Config is all that a Server needs. Fields without "optional" are required.
@@ -133,7 +136,7 @@ func New(cfg Config) (*Server, error) {
 	s.env = &environment{server: s}
 	s.types = apply.NewTypes(schemeOf(cfg.Groups))
 	s.registry = verbs.NewRegistry(verbs.Config{Store: cfg.Store, Env: s.env, Clock: cfg.Clock, Mutators: cfg.Mutators, Validators: cfg.Validators,
-		Types: s.types, Log: cfg.Log})
+		Types: s.types, Bookmarks: cfg.Limits.Bookmarks, Log: cfg.Log})
 	for _, g := range cfg.Groups {
 		if err := s.registry.Add(g.Kinds...); err != nil {
 			return nil, err
@@ -156,22 +159,19 @@ func (c Config) withDefaults() Config {
 	if c.Version == (version.Info{}) {
 		c.Version = DefaultVersion
 	}
-	if c.Limits.Body == 0 {
-		c.Limits.Body = 3 << 20
-	}
-	if c.Limits.Timeout == 0 {
-		c.Limits.Timeout = time.Minute
-	}
-	if c.Limits.ReadOnlyInFlight == 0 {
-		c.Limits.ReadOnlyInFlight = 400
-	}
-	if c.Limits.MutatingInFlight == 0 {
-		c.Limits.MutatingInFlight = 200
-	}
-	if c.Limits.Wait == 0 {
-		c.Limits.Wait = time.Second
-	}
+	c.Limits = c.Limits.withDefaults()
 	return c
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Body:             cmp.Or(l.Body, 3<<20),
+		Timeout:          cmp.Or(l.Timeout, time.Minute),
+		ReadOnlyInFlight: cmp.Or(l.ReadOnlyInFlight, 400),
+		MutatingInFlight: cmp.Or(l.MutatingInFlight, 200),
+		Wait:             cmp.Or(l.Wait, time.Second),
+		Bookmarks:        cmp.Or(l.Bookmarks, time.Minute),
+	}
 }
 
 // schemeOf knows the Go types of all groups.

@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,7 +46,7 @@ func groups() []*kind.Group {
 	kind.Add(core, kind.Def[corev1.Namespace]{Names: kind.Names{Plural: "namespaces"}, Scope: kind.Cluster,
 		KeepDeleted: func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
 		OnDelete:    func(n *corev1.Namespace) { n.Status.Phase = corev1.NamespaceTerminating },
-		Subs: []kind.Sub[corev1.Namespace]{{Name: "finalize", Replace: func(n, from *corev1.Namespace) { n.Spec.Finalizers = from.Spec.Finalizers }}}})
+		Subs:        []kind.Sub[corev1.Namespace]{{Name: "finalize", Replace: func(n, from *corev1.Namespace) { n.Spec.Finalizers = from.Spec.Finalizers }}}})
 	kind.Add(core, kind.Def[corev1.Node]{Names: kind.Names{Plural: "nodes"}, Scope: kind.Cluster, StatusOnCreate: true})
 	kind.Add(core, kind.Def[corev1.Event]{Names: kind.Names{Plural: "events"}, Relaxed: true, TTL: func(s kind.Settings) time.Duration { return s.EventTTL }})
 	kind.Add(core, kind.Def[corev1.Pod]{
@@ -257,3 +258,10 @@ type apiserverConfig = apiserver.Config
 type shared struct{ store.Store }
 
 func (shared) Close() error { return nil }
+
+// certificate borrows that of net/http/httptest.
+func certificate(t testing.TB) tls.Certificate {
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(srv.Close)
+	return srv.TLS.Certificates[0]
+}

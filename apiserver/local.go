@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -40,8 +41,8 @@ func (s *Server) Local(who user.Info) *Local {
 	return &Local{server: s, user: who, manager: name[strings.LastIndexByte(name, ':')+1:]}
 }
 
-// enter finds what serves ref and asks whether the user may do verb to it.
-func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref) (context.Context, *verbs.Served, *verbs.Request, error) {
+// enter finds what serves ref and asks whether the user may do verb to it. narrowed are the options of a list or watch: a right may hold for a selection only.
+func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref, narrowed ...metav1.ListOptions) (context.Context, *verbs.Served, *verbs.Request, error) {
 	served, ok := l.server.registry.Lookup(ref.GroupVersionResource)
 	if !ok {
 		return ctx, nil, nil, apierrors.NewGenericServerResponse(404, verb, ref.GroupResource(), ref.Name, "404 page not found", 0, true)
@@ -49,7 +50,14 @@ func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref) (conte
 	if served.Kind.Scope == kind.Cluster {
 		ref.Namespace = ""
 	}
-	if err := l.server.allow(ctx, l.attributes(verb, ref)); err != nil {
+	attributes := l.attributes(verb, ref)
+	for _, opts := range narrowed {
+		setSelectors(&attributes, opts.FieldSelector, opts.LabelSelector)
+		if attributes.Name == "" {
+			attributes.Name = selectedName(opts.FieldSelector)
+		}
+	}
+	if err := l.server.allow(ctx, attributes); err != nil {
 		return ctx, nil, nil, err
 	}
 	if ref.Subresource == "" && !slices.Contains(served.Kind.Verbs, verb) {
@@ -74,9 +82,20 @@ func (l *Local) mayCreate(ref resource.Ref) func(context.Context) error {
 	return func(ctx context.Context) error { return l.server.allow(ctx, l.attributes("create", ref)) }
 }
 
+// leave counts a request, and makes a panic in a kind or plugin the error of that request alone.
+func (l *Local) leave(verb string, ref resource.Ref, start time.Time, err *error) {
+	if p := recover(); p != nil {
+		l.server.cfg.Log.Error("a request panicked", "verb", verb, "resource", ref.Resource, "namespace", ref.Namespace, "name", ref.Name,
+			"user", l.user.GetName(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		l.server.metrics.panics.Inc()
+		*err = apierrors.NewInternalError(errors.New("this request caused a fault in the server, which logged it"))
+	}
+	l.server.observeLocal(verb, ref, start)
+}
+
 // Get reads an object, or its scale.
-func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOptions) (runtime.Object, error) {
-	defer l.server.observeLocal("get", ref, l.server.cfg.Clock.Now())
+func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOptions) (_ runtime.Object, err error) {
+	defer l.leave("get", ref, l.server.cfg.Clock.Now(), &err)
 	ctx, served, rq, err := l.enter(ctx, "get", ref)
 	if err != nil {
 		return nil, err
@@ -95,9 +114,9 @@ func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOption
 }
 
 // List reads a collection.
-func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOptions) ([]runtime.Object, metav1.ListMeta, error) {
-	defer l.server.observeLocal("list", ref, l.server.cfg.Clock.Now())
-	ctx, served, rq, err := l.enter(ctx, "list", ref)
+func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOptions) (_ []runtime.Object, _ metav1.ListMeta, err error) {
+	defer l.leave("list", ref, l.server.cfg.Clock.Now(), &err)
+	ctx, served, rq, err := l.enter(ctx, "list", ref, opts)
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
@@ -115,8 +134,8 @@ func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOpti
 }
 
 // Create adds an object, or posts to a subresource.
-func (l *Local) Create(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
-	defer l.server.observeLocal("create", ref, l.server.cfg.Clock.Now())
+func (l *Local) Create(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.CreateOptions) (_ runtime.Object, err error) {
+	defer l.leave("create", ref, l.server.cfg.Clock.Now(), &err)
 	ctx, served, rq, err := l.enter(ctx, "create", ref)
 	if err != nil {
 		return nil, err
@@ -180,8 +199,8 @@ func (l *Local) hub(served *verbs.Served, obj runtime.Object) (kind.Object, erro
 }
 
 // Update replaces an object or a subresource that is part of it.
-func (l *Local) Update(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.UpdateOptions) (runtime.Object, error) {
-	defer l.server.observeLocal("update", ref, l.server.cfg.Clock.Now())
+func (l *Local) Update(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.UpdateOptions) (_ runtime.Object, err error) {
+	defer l.leave("update", ref, l.server.cfg.Clock.Now(), &err)
 	ctx, served, rq, err := l.enter(ctx, "update", ref)
 	if err != nil {
 		return nil, err
@@ -218,8 +237,8 @@ func part(served *verbs.Served, rq *verbs.Request) error {
 }
 
 // Patch patches an object or a subresource that is part of it.
-func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType, body []byte, opts metav1.PatchOptions) (runtime.Object, error) {
-	defer l.server.observeLocal("patch", ref, l.server.cfg.Clock.Now())
+func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType, body []byte, opts metav1.PatchOptions) (_ runtime.Object, err error) {
+	defer l.leave("patch", ref, l.server.cfg.Clock.Now(), &err)
 	ctx, served, rq, err := l.enter(ctx, "patch", ref)
 	if err != nil {
 		return nil, err
@@ -239,8 +258,8 @@ func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType
 }
 
 // Delete deletes an object: it returns its last state, or the state in which it waits for its end.
-func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions) (runtime.Object, error) {
-	defer l.server.observeLocal("delete", ref, l.server.cfg.Clock.Now())
+func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions) (_ runtime.Object, err error) {
+	defer l.leave("delete", ref, l.server.cfg.Clock.Now(), &err)
 	ctx, served, rq, err := l.enter(ctx, "delete", ref)
 	if err != nil {
 		return nil, err
@@ -253,9 +272,9 @@ func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.Delete
 }
 
 // DeleteCollection deletes what list selects.
-func (l *Local) DeleteCollection(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions, list metav1.ListOptions) error {
-	defer l.server.observeLocal("deletecollection", ref, l.server.cfg.Clock.Now())
-	ctx, served, rq, err := l.enter(ctx, "deletecollection", ref)
+func (l *Local) DeleteCollection(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions, list metav1.ListOptions) (err error) {
+	defer l.leave("deletecollection", ref, l.server.cfg.Clock.Now(), &err)
+	ctx, served, rq, err := l.enter(ctx, "deletecollection", ref, list)
 	if err != nil {
 		return err
 	}
@@ -265,7 +284,7 @@ func (l *Local) DeleteCollection(ctx context.Context, ref resource.Ref, opts met
 
 // Watch streams changes until it is stopped, ctx ends, or the server does.
 func (l *Local) Watch(ctx context.Context, ref resource.Ref, opts metav1.ListOptions) (watch.Interface, error) {
-	ctx, served, rq, err := l.enter(ctx, "watch", ref)
+	ctx, served, rq, err := l.enter(ctx, "watch", ref, opts)
 	if err != nil {
 		return nil, err
 	}

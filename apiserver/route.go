@@ -169,10 +169,26 @@ func (r *route) mutating() bool {
 
 // selectedName is the one name that a list or watch selects: permission for that name is enough.
 func (r *route) selectedName() string {
-	if r.verb != "list" && r.verb != "watch" && r.verb != "deletecollection" {
+	if !narrows(r.verb) {
 		return ""
 	}
-	selector, err := fields.ParseSelector(r.query.Get("fieldSelector"))
+	return selectedName(r.query.Get("fieldSelector"))
+}
+
+// selectors tell the authorizer what a list or watch is narrowed to.
+func (r *route) selectors(a *authorizer.AttributesRecord) {
+	if narrows(r.verb) {
+		setSelectors(a, r.query.Get("fieldSelector"), r.query.Get("labelSelector"))
+	}
+}
+
+// narrows tells the verbs whose reach selectors limit.
+func narrows(verb string) bool {
+	return verb == "list" || verb == "watch" || verb == "deletecollection"
+}
+
+func selectedName(fieldSelector string) string {
+	selector, err := fields.ParseSelector(fieldSelector)
 	if err != nil {
 		return ""
 	}
@@ -180,20 +196,16 @@ func (r *route) selectedName() string {
 	return name
 }
 
-// selectors tell the authorizer what a list or watch is narrowed to.
-func (r *route) selectors(a *authorizer.AttributesRecord) {
-	if r.verb != "list" && r.verb != "watch" && r.verb != "deletecollection" {
-		return
-	}
-	if s := r.query.Get("fieldSelector"); s != "" {
-		selector, err := fields.ParseSelector(s)
+func setSelectors(a *authorizer.AttributesRecord, fieldSelector, labelSelector string) {
+	if fieldSelector != "" {
+		selector, err := fields.ParseSelector(fieldSelector)
 		if err == nil {
 			a.FieldSelectorRequirements = selector.Requirements()
 		}
 		a.FieldSelectorParsingErr = err
 	}
-	if s := r.query.Get("labelSelector"); s != "" {
-		selector, err := labels.Parse(s)
+	if labelSelector != "" {
+		selector, err := labels.Parse(labelSelector)
 		if err == nil {
 			a.LabelSelectorRequirements, _ = selector.Requirements()
 		}

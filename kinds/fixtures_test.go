@@ -22,7 +22,7 @@ import (
 // TestFixtures checks testdata/GROUP.KIND/{accept,reject}/*.yaml. A file holds one object to create, or two: what is stored and what it is updated to.
 // Its comments direct the test:
 //
-//	# expect: TEXT    a reject file's error has this text
+//	# want: TEXT    a reject file's error has this text
 //	# status          the update is of the status
 func TestFixtures(t *testing.T) {
 	everyKind(t, func(t *testing.T, g *kind.Group, k *kind.Kind) {
@@ -43,7 +43,7 @@ func TestFixtures(t *testing.T) {
 }
 
 var (
-	expectation = regexp.MustCompile(`(?m)^# expect: (.*)$`)
+	expectation = regexp.MustCompile(`(?m)^# want: (.*)$`)
 	ofStatus    = regexp.MustCompile(`(?m)^# status$`)
 	separator   = regexp.MustCompile(`(?m)^---$`)
 )

@@ -2,6 +2,10 @@
 package kinds
 
 import (
+	apiextensionsdefinitions "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	apiregistrationdefinitions "k8s.io/kube-aggregator/pkg/generated/openapi"
+	"k8s.io/kube-openapi/pkg/common"
+
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/admissionregistration"
 	"github.com/yare-project/yare/kinds/apiextensions"
@@ -32,5 +36,12 @@ func Groups() []*kind.Group {
 		&core.Group, &apiregistration.Group, &apps.Group, &authentication.Group, &authorization.Group, &autoscaling.Group, &batch.Group,
 		&certificates.Group, &networking.Group, &policy.Group, &rbac.Group, &storage.Group, &admissionregistration.Group, &apiextensions.Group,
 		&scheduling.Group, &coordination.Group, &node.Group, &discovery.Group, &flowcontrol.Group, &resource.Group,
+	}
+}
+
+// Definitions are the OpenAPI schemas of kinds whose Go types don't carry their documentation.
+func Definitions() []func(common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	return []func(common.ReferenceCallback) map[string]common.OpenAPIDefinition{
+		apiextensionsdefinitions.GetOpenAPIDefinitions, apiregistrationdefinitions.GetOpenAPIDefinitions,
 	}
 }

@@ -55,6 +55,8 @@ func (w *worker) prepare(a machine.Action) work {
 		return func(ctx context.Context) (func(), error) { return w.removeContainer(ctx, a) }
 	case machine.StopSandbox:
 		return func(ctx context.Context) (func(), error) { return w.stopSandbox(ctx, a.SandboxID) }
+	case machine.RemoveSandbox:
+		return func(ctx context.Context) (func(), error) { return w.removeSandbox(ctx, a.SandboxID) }
 	case machine.Release:
 		return func(ctx context.Context) (func(), error) { return w.release(ctx, pod) }
 	case machine.TearDown:
@@ -174,6 +176,10 @@ func (w *worker) removeContainer(ctx context.Context, a machine.Action) (func(),
 	if status.Code(err) == codes.NotFound {
 		err = nil
 	}
+	if err == nil {
+		err = errors.Join(w.agent.volumes.Forget(w.uid, a.Container, a.Attempt),
+			removeFile(w.agent.builder.TerminationFile(w.uid, a.Container, a.Attempt)))
+	}
 	return func() {
 		if err != nil {
 			w.mem.KillFailures[a.ContainerID] = w.mem.KillFailures[a.ContainerID].Again(w.now(), killFirst, killLast, err.Error())
@@ -184,6 +190,26 @@ func (w *worker) removeContainer(ctx context.Context, a machine.Action) (func(),
 		}
 		w.obs.DropContainer(a.ContainerID)
 		delete(w.mem.KillFailures, a.ContainerID)
+	}, err
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
+
+func (w *worker) removeSandbox(ctx context.Context, id string) (func(), error) {
+	err := w.agent.cfg.Runtime.RemovePodSandbox(ctx, id)
+	return func() {
+		if err != nil {
+			w.mem.KillFailures[id] = w.mem.KillFailures[id].Again(w.now(), killFirst, killLast, err.Error())
+			return
+		}
+		w.obs.DropSandbox(id)
+		delete(w.mem.KillFailures, id)
+		delete(w.mem.Stopped, id)
 	}, err
 }
 

@@ -51,6 +51,7 @@ type Agent struct {
 	workers map[types.UID]*worker
 	ids     map[string]types.UID // of containers and sandboxes
 	started bool                 // the runtime's state is known: workers may decide
+	stopped bool                 // no worker may start any more
 	running sync.WaitGroup
 }
 
@@ -101,6 +102,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.running.Go(func() { a.followRuntime(ctx) })
 	a.running.Go(func() { a.housekeep(ctx) })
 	<-ctx.Done()
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
 	a.running.Wait()
 	return nil
 }

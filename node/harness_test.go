@@ -37,6 +37,8 @@ type machineUnderTest struct {
 	root   string
 	events *recorded
 	stop   func()
+	// cgroups is the group of all pods, where containers are real.
+	cgroups string
 }
 
 type recorded struct {
@@ -92,8 +94,11 @@ func (m *machineUnderTest) run(change ...func(*node.Config)) {
 	log := slog.New(slog.NewTextHandler(testWriter{m.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	caches := client.NewCaches(client.CachesConfig{Transport: m.api, Log: log})
 	cfg := node.Config{Name: "n1", IPs: []string{"192.0.2.10"}, Root: m.root, LogRoot: m.root + "/log", Transport: m.api, Caches: caches,
-		Runtime: m.rt, Images: m.rt, ClusterDNS: []string{"10.43.0.10"}, Clock: m.clock, Log: log, Event: m.events.record,
+		ClusterDNS: []string{"10.43.0.10"}, Clock: m.clock, Log: log, Event: m.events.record,
 		Host: &host.Facts{CPUs: 4, Memory: 8 << 30, OOMFloor: 0, Arch: "amd64"}}
+	if m.rt != nil {
+		cfg.Runtime, cfg.Images = m.rt, m.rt
+	}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -133,7 +138,7 @@ func (m *machineUnderTest) wait(what string, cond func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := m.api.Wait(ctx, cond); err != nil {
-		m.t.Fatalf("%s: not within %s; events:\n%s\ncalls: %v\npods:\n%s", what, patience, m.events.all(), m.rt.Calls(), m.dump())
+		m.t.Fatalf("%s: not within %s; events:\n%s\ncalls: %v\npods:\n%s", what, patience, m.events.all(), m.calls(), m.dump())
 	}
 }
 
@@ -147,7 +152,7 @@ func (m *machineUnderTest) waitFor(what string, cond func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			m.t.Fatalf("%s: not within %s; events:\n%s\ncalls: %v\npods:\n%s", what, patience, m.events.all(), m.rt.Calls(), m.dump())
+			m.t.Fatalf("%s: not within %s; events:\n%s\ncalls: %v\npods:\n%s", what, patience, m.events.all(), m.calls(), m.dump())
 		}
 	}
 }
@@ -240,6 +245,9 @@ func id(p *corev1.Pod, name string) string {
 	return id
 }
 
+// deleteNow deletes without grace.
+var deleteNow = metav1.DeleteOptions{}
+
 var serial int
 
 // newPod makes a pod of one container "main" as the API would give it to the node.
@@ -285,3 +293,11 @@ func quantities(cpu, memory string) corev1.ResourceList {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// calls lists what a fake runtime was asked to do.
+func (m *machineUnderTest) calls() []string {
+	if m.rt == nil {
+		return nil
+	}
+	return m.rt.Calls()
+}

@@ -258,7 +258,10 @@ func TestContainersAreAdoptedByTheNextAgent(t *testing.T) {
 	m.run()
 	defer m.stop()
 	m.waitFor("what the API no longer has is removed", func() bool { s, _ := m.rt.Size(); return s == 1 })
-	m.waitFor("the pod is known", func() bool { p, ok := m.agent.Pod("default", "web"); return ok && isReady(p) && id(p, "main") == before })
+	m.waitFor("the pod is known", func() bool {
+		p, ok := m.agent.Pod("default", "web")
+		return ok && isReady(p) && id(p, "main") == before
+	})
 	if got := m.pod("web").ResourceVersion; got != version {
 		t.Errorf("the pod was written anew (version %s, before %s): %+v", got, version, m.pod("web").Status)
 	}
@@ -295,7 +298,9 @@ func TestFailedSandboxIsTriedAgain(t *testing.T) {
 	m := newMachine(t, true)
 	m.rt.Fail("RunPodSandbox", errors.New("no network"))
 	m.create(newPod("web"))
-	m.waitFor("told", func() bool { return m.events.has("Warning FailedCreatePodSandBox: Failed to create pod sandbox: no network") })
+	m.waitFor("told", func() bool {
+		return m.events.has("Warning FailedCreatePodSandBox: Failed to create pod sandbox: no network")
+	})
 	m.wait("waiting", func() bool { return waiting(m.pod("web"), "main") == "ContainerCreating" })
 	m.waitFor("ready after a retry", func() bool { m.fake.Step(500 * time.Millisecond); return isReady(m.pod("web")) })
 }
@@ -304,7 +309,9 @@ func TestContainerThatCannotStart(t *testing.T) {
 	m := newMachine(t, true)
 	m.rt.Fail("StartContainer", errors.New("exec: \"nosuch\": not found"))
 	m.create(newPod("web", restart(corev1.RestartPolicyAlways)))
-	m.waitFor("told", func() bool { return m.events.has("spec.containers{main}", "Warning Failed: Error: exec: \"nosuch\": not found") })
+	m.waitFor("told", func() bool {
+		return m.events.has("spec.containers{main}", "Warning Failed: Error: exec: \"nosuch\": not found")
+	})
 	m.wait("started again", func() bool { p := m.pod("web"); return isReady(p) && container(p, "main").RestartCount == 1 })
 	last := container(m.pod("web"), "main").LastTerminationState.Terminated
 	if last == nil || last.Reason != "StartError" || last.ExitCode != 128 {
@@ -462,4 +469,3 @@ func TestObservedGeneration(t *testing.T) {
 		t.Errorf("observed generation %d, of Ready %d, want 3", p.Status.ObservedGeneration, condition(p, corev1.PodReady).ObservedGeneration)
 	}
 }
-

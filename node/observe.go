@@ -124,29 +124,33 @@ func (a *Agent) list(ctx context.Context) error {
 
 // workerFor answers the worker of a pod, making one for a pod that only the runtime has so far.
 func (a *Agent) workerFor(uid types.UID, labels, notes map[string]string) *worker {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	w := a.workers[uid]
 	orphan := adoptOrphan(labels, notes)
-	if w == nil {
+	a.mu.Lock()
+	w, started := a.workers[uid], a.started
+	fresh := w == nil
+	if fresh {
 		w = newWorker(a, orphan)
 		a.workers[uid] = w
-		if a.started { // the API's pods are all here: this one is of none of them
-			w.post(func() { w.gone = true })
-			defer w.start()
-		}
-		return w
 	}
-	if !w.known && !a.started && len(orphan.Spec.Containers) > 0 {
-		w.post(func() {
-			if !w.known {
-				w.pod.Spec.Containers = append(w.pod.Spec.Containers, orphan.Spec.Containers...)
-				w.pod.Spec.TerminationGracePeriodSeconds = orphan.Spec.TerminationGracePeriodSeconds
-				w.pod.DeletionGracePeriodSeconds = orphan.DeletionGracePeriodSeconds
-			}
-		})
+	a.mu.Unlock()
+	switch {
+	case fresh && started: // the API's pods are all here: this one is of none of them
+		w.post(func() { w.gone = true })
+		w.start()
+	case !fresh && !started && len(orphan.Spec.Containers) > 0:
+		w.post(func() { w.learn(orphan) })
 	}
 	return w
+}
+
+// learn adds a container, as its labels describe it, to a pod that only the runtime has.
+func (w *worker) learn(orphan *corev1.Pod) {
+	if w.met {
+		return
+	}
+	w.pod.Spec.Containers = append(w.pod.Spec.Containers, orphan.Spec.Containers...)
+	w.pod.Spec.TerminationGracePeriodSeconds = orphan.Spec.TerminationGracePeriodSeconds
+	w.pod.DeletionGracePeriodSeconds = orphan.DeletionGracePeriodSeconds
 }
 
 // dropAbsent forgets what the runtime no longer has, unless it is newer than the list.

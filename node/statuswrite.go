@@ -46,7 +46,7 @@ func older(a, b string) bool {
 
 // written answers whether the API has the newest status.
 func (w *worker) written() bool {
-	return !w.known || w.gone || !w.write.busy && w.inSync()
+	return !w.met || w.gone || !w.write.busy && w.inSync()
 }
 
 func (w *worker) inSync() bool {
@@ -58,7 +58,7 @@ func (w *worker) inSync() bool {
 
 // syncStatus starts a write if the API's status is not the newest.
 func (w *worker) syncStatus(ctx context.Context) {
-	if !w.known || w.gone || w.write.busy || w.inSync() {
+	if !w.met || w.gone || w.write.busy || w.inSync() {
 		return
 	}
 	w.write.busy = true

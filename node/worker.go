@@ -31,6 +31,7 @@ type worker struct {
 	wake chan struct{}
 	once sync.Once
 
+	met    bool        // the API's pod was handed over: pod is it
 	pod    *corev1.Pod // newest from the API, or made up from labels
 	gone   bool        // the API has it no longer
 	obs    machine.Observed
@@ -77,7 +78,13 @@ func (w *worker) post(f func()) {
 
 // start starts the goroutine, once.
 func (w *worker) start() {
-	w.once.Do(func() { w.agent.running.Go(w.run) })
+	w.once.Do(func() {
+		w.agent.mu.Lock()
+		defer w.agent.mu.Unlock()
+		if !w.agent.stopped {
+			w.agent.running.Go(w.run)
+		}
+	})
 }
 
 func (w *worker) run() {
@@ -99,7 +106,11 @@ func (w *worker) run() {
 		}
 		var due <-chan time.Time
 		if !w.plan.Wake.IsZero() {
-			timer.Reset(max(w.plan.Wake.Sub(w.agent.cfg.Clock.Now()), 0))
+			wait := w.plan.Wake.Sub(w.agent.cfg.Clock.Now())
+			if wait <= 0 {
+				continue
+			}
+			timer.Reset(wait)
 			due = timer.C()
 		}
 		select {
@@ -123,7 +134,7 @@ func (w *worker) drain() {
 
 // meet takes in the API's pod for the first time, with the verdict of admission.
 func (w *worker) meet(pod *corev1.Pod, verdict *machine.Verdict) {
-	w.pod = pod
+	w.met, w.pod = true, pod
 	w.status = *pod.Status.DeepCopy()
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
@@ -207,7 +218,7 @@ func (w *worker) step(ctx context.Context) (done bool) {
 		}
 	}
 	w.tellBackoff()
-	if w.known && !w.gone && !w.mem.TornDown {
+	if w.met && !w.gone && !w.mem.TornDown {
 		w.status = status.Generate(status.Input{Pod: w.pod, Old: w.status, Machine: in, Plan: w.plan, HostIPs: w.agent.cfg.IPs, Now: now,
 			RRO: w.agent.builder.RecursiveReadOnly, Runtime: w.agent.runtimeName})
 	}
@@ -290,7 +301,7 @@ func (w *worker) launch(ctx context.Context, a machine.Action) {
 // publish stores the state that readers see.
 func (w *worker) publish() {
 	pod := *w.pod
-	if w.known {
+	if w.met {
 		pod.Status = w.status
 	}
 	s := &snapshot{pod: &pod, containers: append([]machine.Container(nil), w.obs.Containers...), volumes: w.mem.VolumesReady && !w.mem.Released}

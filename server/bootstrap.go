@@ -54,6 +54,15 @@ func joinBindings() []runtime.Object {
 		bind("yare:node-bootstrapper", "system:node-bootstrapper", Joiners),
 		bind("yare:node-autoapprove", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", Joiners),
 		bind("yare:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes"),
+		// A node of another machine reads Services for its proxy, and namespaces for its DNS, as itself.
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "yare:node-network"},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"services", "namespaces", "nodes"}, Verbs: []string{"get", "list", "watch"}},
+				{APIGroups: []string{discoveryv1.GroupName}, Resources: []string{"endpointslices"}, Verbs: []string{"get", "list", "watch"}},
+			},
+		},
+		bind("yare:node-network", "yare:node-network", "system:nodes"),
 	}
 }
 

@@ -51,7 +51,7 @@ func (cl *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	if !c.WithoutNode {
-		if cl.node, err = startNode(ctx, cl); err != nil {
+		if cl.node, err = startLocalNode(ctx, cl); err != nil {
 			return err
 		}
 	}

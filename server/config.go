@@ -125,7 +125,6 @@ func (c *Config) completeNode() error {
 		}
 		c.NodeIP = ip
 	}
-	setDefault(&c.AdvertiseAddress, c.NodeIP)
 	if c.RuntimeDir == "" {
 		c.RuntimeDir = defaultRuntimeDir()
 	}
@@ -145,6 +144,13 @@ func (c *Config) completeNetwork() error {
 	}
 	if !c.ServiceCIDR.Contains(c.ClusterDNS) {
 		return fmt.Errorf("--cluster-dns %s is not in --service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if !c.AdvertiseAddress.IsValid() {
+		c.AdvertiseAddress = c.NodeIP
+		// A machine without a network: pods can reach the address that each node has for DNS, never its loopback.
+		if c.NodeIP.IsLoopback() {
+			c.AdvertiseAddress = c.ClusterDNS
+		}
 	}
 	if c.NodePorts[0] < 1 || c.NodePorts[1] > 65535 || c.NodePorts[0] > c.NodePorts[1] {
 		return fmt.Errorf("--service-node-port-range %d-%d is not a range of ports", c.NodePorts[0], c.NodePorts[1])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/controllers"
+	"github.com/yare-project/yare/controllers/nodeipam"
 	"github.com/yare-project/yare/controllers/served"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/loop"
@@ -35,7 +36,9 @@ func (p *plane) declareLoops(context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range controllers.All(controllers.Config{CA: p.pki.Cluster.CertPEM(), Signer: p.pki.Cluster, Served: p.served, Clock: c.Clock}) {
+	for _, d := range controllers.All(controllers.Config{
+		CA: p.pki.Cluster.CertPEM(), Signer: p.pki.Cluster, Served: p.served, NodeIPAM: &nodeipam.Config{Cluster: c.ClusterCIDR},
+	}) {
 		if err := l.runtime.Add(d); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	internalapi "k8s.io/cri-api/pkg/apis"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/yare-project/yare/client"
@@ -50,33 +52,48 @@ func (c *Config) runtimeConfig() runtime.Config {
 	}
 }
 
+// home is where a node belongs: how it reaches its API server, and how it proves itself.
+type home struct {
+	transport client.Transport // as the node
+	shared    *client.Caches   // what proxy and DNS read
+	clientCA  *x509.CertPool   // vouches for who calls the node's API
+	// serving gives the certificate of the node's API; it is asked once the Node object has its addresses.
+	serving func(context.Context) (*pki.Leaf, error)
+}
+
 // nodeParts is what a node runs.
 type nodeParts struct {
-	config    *Config
-	cluster   *Cluster
-	transport client.Transport // as the node
-	caches    *client.Caches   // the node's own view
-	shared    *client.Caches   // what proxy and DNS read
+	home
+	config  *Config
+	stack   *stack
+	metrics *prometheus.Registry
+	caches  *client.Caches // the node's own view
 
 	containers *runtime.Runtime
 	service    internalapi.RuntimeService
 	images     internalapi.ImageManagerService
 	agent      *node.Agent
-	serving    *pki.Leaf
-	clientCA   *x509.CertPool
 }
 
-func startNode(ctx context.Context, cl *Cluster) (*nodeParts, error) {
-	c := cl.config
-	n := &nodeParts{config: c, cluster: cl, clientCA: cl.plane.pki.Cluster.Pool(), shared: cl.plane.loops.caches}
-	n.transport = cl.plane.gate.Local(&user.DefaultInfo{Name: "system:node:" + c.NodeName, Groups: []string{user.NodesGroup, user.AllAuthenticated}})
+// startLocalNode runs the node in the same process as its control plane.
+func startLocalNode(ctx context.Context, cl *Cluster) (*nodeParts, error) {
+	c, p := cl.config, cl.plane
+	return startNode(ctx, c, cl.stack, cl.metrics, home{
+		transport: p.gate.Local(&user.DefaultInfo{Name: "system:node:" + c.NodeName, Groups: []string{user.NodesGroup, user.AllAuthenticated}}),
+		shared:    p.loops.caches, clientCA: p.pki.Cluster.Pool(),
+		serving: func(context.Context) (*pki.Leaf, error) { return p.pki.Leaf(c.nodeServing()) },
+	})
+}
+
+// nodeServing is what the certificate of the node's API says.
+func (c *Config) nodeServing() pki.LeafSpec {
+	return pki.NodeServing(c.NodeName, nil, []net.IP{c.NodeIP.AsSlice()})
+}
+
+func startNode(ctx context.Context, c *Config, s *stack, metrics *prometheus.Registry, at home) (*nodeParts, error) {
+	n := &nodeParts{home: at, config: c, stack: s, metrics: metrics}
 	n.caches = client.NewCaches(client.CachesConfig{Transport: n.transport, Clock: c.Clock, Log: c.Log})
-	leaf, err := cl.plane.pki.Leaf(pki.NodeServing(c.NodeName, nil, []net.IP{c.NodeIP.AsSlice(), net.IPv4(127, 0, 0, 1)}))
-	if err != nil {
-		return nil, err
-	}
-	n.serving = leaf
-	for _, s := range []struct {
+	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
 	}{
@@ -86,7 +103,7 @@ func startNode(ctx context.Context, cl *Cluster) (*nodeParts, error) {
 		{"import images", n.importImages},
 		{"node is ready", n.waitReady},
 	} {
-		if err := cl.stack.step(s.name, func() error { return s.do(ctx) }); err != nil {
+		if err := s.step(step.name, func() error { return step.do(ctx) }); err != nil {
 			return nil, err
 		}
 	}
@@ -104,12 +121,12 @@ func (n *nodeParts) startRuntime(ctx context.Context) error {
 	}
 	n.containers = r
 	// Containers outlive this process: the next start finds them. `yare down` removes them.
-	n.cluster.stack.onStop(r.Stop)
+	n.stack.onStop(r.Stop)
 	conn, err := cri.Connect(ctx, r.Endpoint())
 	if err != nil {
 		return err
 	}
-	n.cluster.stack.onStop(func(context.Context) error { return conn.Close() })
+	n.stack.onStop(conn.Close)
 	n.service, n.images = conn, conn
 	return nil
 }
@@ -125,20 +142,20 @@ func (n *nodeParts) startNetwork(ctx context.Context) error {
 	}
 	rules, err := proxy.New(proxy.Config{
 		Table: tableName(c.DataDir), NodeName: c.NodeName, ClusterCIDR: []netip.Prefix{c.ClusterCIDR}, ServiceCIDR: []netip.Prefix{c.ServiceCIDR},
-		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err
 	}
 	names, err := dns.New(dns.Config{
 		Domain: c.ClusterDomain, Listen: []netip.AddrPort{netip.AddrPortFrom(c.ClusterDNS, 53)},
-		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+		Caches: n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.metrics,
 	})
 	if err != nil {
 		return err
 	}
-	n.cluster.stack.run("service proxy", rules.Run)
-	n.cluster.stack.run("DNS", names.Run)
+	n.stack.run("service proxy", rules.Run)
+	n.stack.run("DNS", names.Run)
 	for _, ready := range []<-chan struct{}{rules.Ready(), names.Ready()} {
 		if err := n.wait(ctx, ready); err != nil {
 			return err
@@ -152,7 +169,7 @@ func (n *nodeParts) wait(ctx context.Context, ready <-chan struct{}) error {
 	select {
 	case <-ready:
 		return nil
-	case err := <-n.cluster.stack.failed:
+	case err := <-n.stack.failed:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -167,7 +184,7 @@ func (n *nodeParts) startAgent(ctx context.Context) error {
 		Transport: n.transport, Caches: n.caches, Runtime: n.service, Images: n.images,
 		ClusterDNS: []string{c.ClusterDNS.String()}, ClusterDomain: c.ClusterDomain, KubeletPort: int32(c.AgentPort),
 		Labels: c.NodeLabels, KubeletVersion: version.Info().GitVersion,
-		Event: events.EventAbout, Clock: c.Clock, Log: c.Log, Metrics: n.cluster.metrics,
+		Event: events.EventAbout, Clock: c.Clock, Log: c.Log, Metrics: n.metrics,
 	}
 	if c.CRI == nil {
 		groups, err := cgroup.New(cgroup.Config{Parent: "/" + cgroupName(c.DataDir)})
@@ -180,19 +197,16 @@ func (n *nodeParts) startAgent(ctx context.Context) error {
 	if n.agent, err = node.New(config); err != nil {
 		return err
 	}
-	if err := n.serveAPI(ctx); err != nil {
-		return err
-	}
 	n.followPodCIDRs()
-	s := n.cluster.stack
+	s := n.stack
 	s.run("node events", func(ctx context.Context) error { events.Run(ctx); return nil })
 	s.run("node caches", func(ctx context.Context) error { n.caches.Run(ctx); return nil })
 	s.run("node agent", n.agent.Run)
-	return nil
+	return n.serveAPI(ctx)
 }
 
 // serveAPI answers the API server's requests for logs, exec and the like.
-func (n *nodeParts) serveAPI(context.Context) error {
+func (n *nodeParts) serveAPI(ctx context.Context) error {
 	c := n.config
 	authenticate, authorize, err := kubeletapi.Delegated(kubeletapi.DelegatedConfig{
 		ClientCAs: func() *x509.CertPool { return n.clientCA },
@@ -209,7 +223,7 @@ func (n *nodeParts) serveAPI(context.Context) error {
 	}
 	api, err := kubeletapi.New(kubeletapi.Config{
 		NodeName: c.NodeName, View: n.agent, Runtime: n.service, Images: n.images, Authenticator: authenticate, Authorizer: authorize,
-		Metrics: promhttp.HandlerFor(n.cluster.metrics, promhttp.HandlerOpts{}), DataDir: c.DataDir, Clock: c.Clock, Log: c.Log,
+		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}), DataDir: c.DataDir, Clock: c.Clock, Log: c.Log,
 	})
 	if err != nil {
 		return err
@@ -218,7 +232,11 @@ func (n *nodeParts) serveAPI(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen on port %d: %w; choose another with --kubelet-port", c.AgentPort, plain(err))
 	}
-	n.cluster.stack.run("node API", func(ctx context.Context) error { return api.Serve(ctx, listener, pki.ServerTLS(n.serving)) })
+	leaf, err := n.serving(ctx)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	n.stack.run("node API", func(ctx context.Context) error { return api.Serve(ctx, listener, pki.ServerTLS(leaf)) })
 	return nil
 }
 

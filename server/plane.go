@@ -233,7 +233,10 @@ func (p *plane) admin(name string) kubeconfig.Entry {
 	return entry
 }
 
-var errNotRunning = errors.New("no Yare runs from this data folder: start one with `yare up`")
+var (
+	errNotRunning = errors.New("no Yare runs from this data folder: start one with `yare up`")
+	errNoImport   = errors.New("the container runtime is no containerd: import images with its own tool")
+)
 
 // AdminFile is the kubeconfig of the cluster that runs from dir.
 func AdminFile(dir string) (string, error) {

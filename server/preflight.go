@@ -23,9 +23,13 @@ func (c *Config) preflight() error {
 	if err := checkPort("--https-listen-port", c.BindAddress, c.HTTPSPort); err != nil {
 		return err
 	}
-	if c.WithoutNode {
+	if c.WithoutNode || c.CRI != nil {
 		return nil
 	}
+	return c.checkNode()
+}
+
+func (c *Config) checkNode() error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: a node starts containers and sets up networks; run as root (sudo), or run the control plane alone with `yare server --disable-agent`")
 	}

@@ -37,7 +37,7 @@ import (
 )
 
 // patience bounds what usually takes milliseconds.
-const patience = 30 * time.Second
+const patience = 20 * time.Second
 
 // quick is a whole cluster in this process: the store in memory, the containers pretended.
 type quick struct {
@@ -123,9 +123,15 @@ func (q *quick) until(what string, f func(context.Context) error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			q.Fatalf("%s: %v", what, err)
+			q.Fatalf("%s: %v\n%s", what, err, q.diagnose())
 		}
 	}
+}
+
+// diagnose shows what a person would look at next.
+func (q *quick) diagnose() string {
+	out, _ := exec.Command("kubectl", "--kubeconfig", q.config, "get", "pods,events", "-A", "-o", "wide").CombinedOutput()
+	return string(out)
 }
 
 func (q *quick) rolledOut(name string, replicas int32) {

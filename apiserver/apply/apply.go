@@ -14,86 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	applyconfigurations "k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/yare-project/yare/kind"
 )
-
-// Types turns objects into typed values by the schema of their kind: that of client-go's apply configurations, which is generated from the
-// same source as the API's own. A type without a schema there is merged with every list and map deduced from its value.
-type Types struct {
-	scheme  *runtime.Scheme
-	known   managedfields.TypeConverter
-	deduced managedfields.TypeConverter
-
-	mu     sync.RWMutex
-	schema map[schema.GroupVersionKind]bool
-}
-
-// NewTypes serves the Go types of scheme.
-func NewTypes(scheme *runtime.Scheme) *Types {
-	return &Types{scheme: scheme, deduced: managedfields.NewDeducedTypeConverter(), schema: map[schema.GroupVersionKind]bool{}}
-}
-
-// Load parses the schemas, which takes a moment; without it the first write does.
-func (t *Types) Load() { t.converter() }
-
-func (t *Types) converter() managedfields.TypeConverter {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.known == nil {
-		t.known = applyconfigurations.NewTypeConverter(t.scheme)
-	}
-	return t.known
-}
-
-// ObjectToTyped implements managedfields.TypeConverter.
-func (t *Types) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	c, err := t.of(obj.GetObjectKind().GroupVersionKind())
-	if err != nil {
-		return nil, err
-	}
-	return c.ObjectToTyped(obj, opts...)
-}
-
-// TypedToObject implements managedfields.TypeConverter.
-func (t *Types) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
-	return t.deduced.TypedToObject(v)
-}
-
-func (t *Types) of(gvk schema.GroupVersionKind) (managedfields.TypeConverter, error) {
-	t.mu.RLock()
-	has, seen := t.schema[gvk]
-	known := t.known
-	t.mu.RUnlock()
-	if !seen {
-		known = t.converter()
-		has = t.has(known, gvk)
-		t.mu.Lock()
-		t.schema[gvk] = has
-		t.mu.Unlock()
-	}
-	if has {
-		return known, nil
-	}
-	return t.deduced, nil
-}
-
-// has tries the schema on an empty object.
-func (t *Types) has(c managedfields.TypeConverter, gvk schema.GroupVersionKind) bool {
-	if !t.scheme.Recognizes(gvk) {
-		return false
-	}
-	obj, err := t.scheme.New(gvk)
-	if err != nil {
-		return false
-	}
-	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	_, err = c.ObjectToTyped(obj)
-	return err == nil
-}
 
 // Managers are the field managers of one kind, made when first needed.
 type Managers struct {

@@ -88,6 +88,13 @@ func (c conversions) hub(obj runtime.Object, from schema.GroupVersion) (kind.Obj
 
 // typed turns what the merge made, plain maps, back into the version's Go type.
 func (c conversions) typed(in runtime.Object) (runtime.Object, error) {
+	if lazy, ok := in.(*lazyObject); ok {
+		built, err := lazy.build()
+		if err != nil {
+			return nil, err
+		}
+		in = built
+	}
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		return in, nil

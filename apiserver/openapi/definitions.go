@@ -71,11 +71,15 @@ func (d *definitions) add(t reflect.Type) string {
 		d.object(t, name, s)
 	}
 	s.Description = docOf(t)[""]
+	if s.Description == "" {
+		s.Description = described[name]
+	}
 	return name
 }
 
 func (d *definitions) addGenerated(name string, g common.OpenAPIDefinition) {
 	s := g.Schema
+	pruneItems(&s)
 	d.byName[name] = &s
 	for _, dependency := range g.Dependencies {
 		dependency = friendly(dependency)
@@ -172,6 +176,9 @@ func (d *definitions) fields(t reflect.Type, name string, s *spec.Schema) {
 		p.Description = docs[key]
 		patchTags(f.Tag, &p)
 		d.merge.field(name, key, &p)
+		if len(p.AllOf) == 1 && p.Description == "" && p.Default == nil && len(p.Extensions) == 0 {
+			p = p.AllOf[0]
+		}
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
 		}
@@ -219,11 +226,11 @@ func (d *definitions) value(t reflect.Type, zero bool) spec.Schema {
 			s.Type, s.Format = []string{"string"}, "byte"
 			return s
 		}
-		item := d.value(t.Elem(), true)
+		item := d.value(t.Elem(), false)
 		s.Type, s.Items = []string{"array"}, &spec.SchemaOrArray{Schema: plainRef(&item)}
 		return s
 	case reflect.Map:
-		item := d.value(t.Elem(), true)
+		item := d.value(t.Elem(), false)
 		s.Type, s.AdditionalProperties = []string{"object"}, &spec.SchemaOrBool{Allows: true, Schema: plainRef(&item)}
 		return s
 	case reflect.Interface:
@@ -232,8 +239,7 @@ func (d *definitions) value(t reflect.Type, zero bool) spec.Schema {
 	}
 	s.Type, s.Format = scalar(t.Kind())
 	if zero && !pointer {
-		s.Default = reflect.Zero(t).Interface()
-		s.Default = plain(s.Default)
+		s.Default = plain(reflect.Zero(t).Interface())
 	}
 	return s
 }
@@ -255,12 +261,34 @@ func refTo(name string) spec.Schema {
 	return spec.Schema{SchemaProps: spec.SchemaProps{Ref: spec.MustCreateRef(refPrefix + name)}}
 }
 
-// plainRef is a reference itself where nothing is said beside it.
+// plainRef is the schema of an item or a map's value: it has no default, and is a reference itself where nothing else is said.
 func plainRef(s *spec.Schema) *spec.Schema {
-	if len(s.AllOf) == 1 && s.Default == nil {
-		return &s.AllOf[0]
+	out := *s
+	out.Default = nil
+	if len(out.AllOf) == 1 && out.Description == "" {
+		return &out.AllOf[0]
 	}
-	return s
+	return &out
+}
+
+// pruneItems gives a generated schema the same form.
+func pruneItems(s *spec.Schema) {
+	properties := make(map[string]spec.Schema, len(s.Properties))
+	for name, p := range s.Properties {
+		if p.Items != nil && p.Items.Schema != nil {
+			p.Items = &spec.SchemaOrArray{Schema: plainRef(p.Items.Schema)}
+		}
+		if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
+			p.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: plainRef(p.AdditionalProperties.Schema)}
+		}
+		if p.Ref.String() != "" && (p.Description != "" || p.Default != nil) { // beside a reference nothing else is read
+			p.AllOf, p.Ref = []spec.Schema{{SchemaProps: spec.SchemaProps{Ref: p.Ref}}}, spec.Ref{}
+		}
+		properties[name] = p
+	}
+	if len(properties) > 0 {
+		s.Properties = properties
+	}
 }
 
 func scalar(k reflect.Kind) (types spec.StringOrArray, format string) {
@@ -278,9 +306,3 @@ func scalar(k reflect.Kind) (types spec.StringOrArray, format string) {
 	}
 	return []string{"string"}, ""
 }
-
-// optional and required are the fields whose need a comment in the source tells and the json tag doesn't.
-var (
-	optional = map[string]bool{}
-	required = map[string]bool{}
-)

@@ -50,6 +50,9 @@ var (
 	sharedTypes = []reflect.Type{reflect.TypeFor[metav1.Status](), reflect.TypeFor[metav1.DeleteOptions](), reflect.TypeFor[metav1.Patch](), reflect.TypeFor[metav1.WatchEvent]()}
 )
 
+// unserved are options of features that Kubernetes 1.36 has off by default.
+var unserved = map[string]bool{"shardSelector": true, "ignoreStoreReadErrorWithClusterBreakingPotential": true}
+
 // parametersOf lists the fields of an options type, in the order of their names.
 func parametersOf[T any]() []parameter {
 	t := reflect.TypeFor[T]()
@@ -61,7 +64,7 @@ func parametersOf[T any]() []parameter {
 		if typ.Kind() == reflect.Slice { // repeated as one parameter: dryRun
 			typ = typ.Elem()
 		}
-		if name == "" || typ.Kind() == reflect.Struct {
+		if name == "" || typ.Kind() == reflect.Struct || unserved[name] {
 			continue
 		}
 		types, _ := scalar(typ.Kind())

@@ -79,7 +79,7 @@ func pathParametersV2(o *operation) []spec.Parameter {
 		p.typ = "string"
 		out = append(out, parameterV2(p, "path"))
 	}
-	if o.action != "connect" {
+	if o.action != "connect" && o.action != "" {
 		out = append(out, sharedParameter(pretty.key))
 	}
 	return out
@@ -92,8 +92,10 @@ func operationV2(o *operation) *spec.Operation {
 			401: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
 		}}},
 	}}
-	op.AddExtension("x-kubernetes-action", o.action)
-	op.AddExtension(extensionGVK, gvkValue(o.gvk))
+	if o.action != "" {
+		op.AddExtension("x-kubernetes-action", o.action)
+		op.AddExtension(extensionGVK, gvkValue(o.gvk))
+	}
 	if op.Consumes == nil {
 		op.Consumes = anyType
 	}

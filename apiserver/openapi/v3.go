@@ -97,7 +97,7 @@ func pathParametersV3(o operation) []*spec3.Parameter {
 		v3.Required = true
 		out = append(out, v3)
 	}
-	if o.action != "connect" {
+	if o.action != "connect" && o.action != "" {
 		out = append(out, parameterV3(pretty, "query"))
 	}
 	return out
@@ -115,8 +115,10 @@ func operationV3(o operation) *spec3.Operation {
 			401: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}},
 		}}},
 	}}
-	op.AddExtension("x-kubernetes-action", o.action)
-	op.AddExtension(extensionGVK, gvkValue(o.gvk))
+	if o.action != "" {
+		op.AddExtension("x-kubernetes-action", o.action)
+		op.AddExtension(extensionGVK, gvkValue(o.gvk))
+	}
 	for _, p := range o.parameters {
 		op.Parameters = append(op.Parameters, parameterV3(p, "query"))
 	}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +41,9 @@ type Config struct {
 	Mutators   []kind.Mutator
 	Validators []kind.Validator
 	Types      *apply.Types
-	Log        *slog.Logger
+	// Bookmarks is how often a watch that allows bookmarks gets one, in real time.
+	Bookmarks time.Duration
+	Log       *slog.Logger
 }
 
 // Request says who asks for what.

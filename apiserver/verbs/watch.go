@@ -19,9 +19,6 @@ import (
 	"github.com/yare-project/yare/store"
 )
 
-// BookmarkInterval is how often a watch that allows bookmarks gets one.
-const BookmarkInterval = time.Minute
-
 // Event is one thing that a watch tells.
 type Event struct {
 	Type watch.EventType
@@ -202,7 +199,7 @@ func (w *Watch) wait(ctx context.Context) context.Context {
 		}
 		w.tick, w.stop = context.WithCancel(ctx)
 		cancel := w.stop
-		w.timer = time.AfterFunc(BookmarkInterval, func() {
+		w.timer = time.AfterFunc(w.r.Bookmarks, func() {
 			w.due.Store(true)
 			cancel()
 		})

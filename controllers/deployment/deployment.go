@@ -39,7 +39,7 @@ func Descriptor() loop.Descriptor {
 			{GroupResource: corev1.Resource("pods")}},
 		Writes: []loop.Access{
 			{GroupResource: appsv1.Resource("deployments"), Verbs: []string{"patch", "update"}},
-			{GroupResource: appsv1.Resource("deployments/status"), Verbs: []string{"update"}},
+			{GroupResource: appsv1.Resource("deployments/status"), Verbs: []string{"patch"}},
 			{GroupResource: appsv1.Resource("replicasets"), Verbs: []string{"create", "patch", "delete"}},
 		},
 		Workers: 5,
@@ -247,9 +247,7 @@ func (c *controller) save(ctx context.Context, key loop.Key, d *appsv1.Deploymen
 	if equality.Semantic.DeepEqual(d.Status, status) {
 		return nil
 	}
-	d = d.DeepCopy()
-	d.Status, d.ResourceVersion = status, "" // nobody else writes this status
-	updated, err := c.api.UpdateStatus(ctx, d)
+	updated, err := owned.PatchStatus(ctx, c.api, d, d.Status, status)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

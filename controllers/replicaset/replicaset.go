@@ -40,6 +40,7 @@ func Descriptor() loop.Descriptor {
 			rs.Status = s
 			return rs
 		},
+		status: func(rs *appsv1.ReplicaSet) any { return rs.Status },
 	})
 }
 
@@ -48,6 +49,7 @@ type form[T client.Object] struct {
 	kind       schema.GroupVersionKind
 	read       func(T) *appsv1.ReplicaSet
 	withStatus func(T, appsv1.ReplicaSetStatus) T
+	status     func(T) any
 }
 
 func describe[T client.Object](name string, r schema.GroupResource, f form[T]) loop.Descriptor {
@@ -56,7 +58,7 @@ func describe[T client.Object](name string, r schema.GroupResource, f form[T]) l
 		Name:  name,
 		Reads: []loop.Access{{GroupResource: r}, {GroupResource: corev1.Resource("pods")}},
 		Writes: []loop.Access{
-			{GroupResource: status, Verbs: []string{"update"}},
+			{GroupResource: status, Verbs: []string{"patch"}},
 			{GroupResource: r, Verbs: []string{"update"}}, // blockOwnerDeletion needs it
 			{GroupResource: corev1.Resource("pods"), Verbs: []string{"create", "delete", "patch"}},
 		},
@@ -212,10 +214,7 @@ func (c *controller[T]) writeStatus(ctx context.Context, owner T, rs *appsv1.Rep
 	if equality.Semantic.DeepEqual(rs.Status, status) {
 		return nil
 	}
-	// Nobody else writes this status, and this pass saw the last one: changes of the spec meanwhile need not get in the way.
-	changed := c.withStatus(owner, status)
-	changed.SetResourceVersion("")
-	updated, err := c.ownAPI.UpdateStatus(ctx, changed)
+	updated, err := owned.PatchStatus(ctx, c.ownAPI, owner, c.status(owner), c.status(c.withStatus(owner, status)))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

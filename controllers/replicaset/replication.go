@@ -11,7 +11,8 @@ import (
 // ReplicationDescriptor declares the loop for ReplicationControllers.
 func ReplicationDescriptor() loop.Descriptor {
 	return describe("replication", corev1.Resource("replicationcontrollers"), form[*corev1.ReplicationController]{
-		kind: corev1.SchemeGroupVersion.WithKind("ReplicationController"), read: asSet, withStatus: withSetStatus})
+		kind: corev1.SchemeGroupVersion.WithKind("ReplicationController"), read: asSet, withStatus: withSetStatus,
+		status: func(rc *corev1.ReplicationController) any { return rc.Status }})
 }
 
 func asSet(rc *corev1.ReplicationController) *appsv1.ReplicaSet {

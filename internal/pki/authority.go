@@ -153,8 +153,8 @@ func CheckPin(data []byte, pin string) ([]byte, error) {
 	return encodeCert(certs[i].Raw), nil
 }
 
-// Issue signs a certificate for pub that says what spec says, for spec.Life or the configured life, and returns it in PEM.
-func (a *Authority) Issue(spec LeafSpec, pub crypto.PublicKey) ([]byte, error) {
+// Issue signs a certificate for key's public half that says what spec says, for spec.Life or the configured life, and returns it in PEM.
+func (a *Authority) Issue(spec LeafSpec, key crypto.Signer) ([]byte, error) {
 	now := a.cfg.Clock.Now()
 	if err := CheckClock(now); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (a *Authority) Issue(spec LeafSpec, pub crypto.PublicKey) ([]byte, error) {
 	if !template.NotAfter.After(now) {
 		return nil, fmt.Errorf("pki: certificate %q would end at %s, which is past", spec.Name, template.NotAfter.UTC().Format(time.DateTime))
 	}
-	return a.sign(template, pub)
+	return a.sign(template, key.Public())
 }
 
 // SignRequest signs exactly the subject, names and usages given for the key in csr, whose signature is checked. The caller has

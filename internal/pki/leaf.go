@@ -15,9 +15,10 @@ import (
 	"time"
 )
 
-// Issuer turns a public key and what its certificate shall say into the certificate, in PEM: an Authority, or a server far away.
+// Issuer turns a key and what its certificate shall say into the certificate, in PEM: an Authority, or a server far away, which gets a request
+// that the key has signed. The key itself stays here.
 type Issuer interface {
-	Issue(spec LeafSpec, pub crypto.PublicKey) ([]byte, error)
+	Issue(spec LeafSpec, key crypto.Signer) ([]byte, error)
 }
 
 // LeafConfig describes one certificate outside a PKI, for example on a node that joined a cluster.
@@ -133,7 +134,7 @@ func (l *Leaf) renewLocked() error {
 	if err != nil {
 		return fmt.Errorf("pki: make key: %w", err)
 	}
-	cert, err := l.cfg.Issuer.Issue(l.cfg.Spec, &key.PublicKey)
+	cert, err := l.cfg.Issuer.Issue(l.cfg.Spec, key)
 	if err != nil {
 		return fmt.Errorf("pki: issue certificate %s: %w", l.cfg.Spec.Name, err)
 	}

@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -296,20 +295,24 @@ func TestKubeconfigWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName+" "+r.Proto)
-	}))
-	server.Config.ErrorLog = nil
-	server.TLS = ServerTLS(leaf(t, p, APIServer("cluster.local", nil, nil)))
-	server.EnableHTTP2 = true
-	server.StartTLS()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		TLSConfig: ServerTLS(leaf(t, p, APIServer("cluster.local", nil, nil))),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName+" "+r.Proto)
+		}),
+	}
+	go server.ServeTLS(listener, "", "")
 	defer server.Close()
 	cert, key, err := leaf(t, p, Admin()).PEM()
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := (Kubeconfig{Server: "https://" + server.Listener.Addr().String(), CA: p.Cluster.CertPEM(), Cert: cert, Key: key}).Write(path, 0); err != nil {
+	if err := (Kubeconfig{Server: "https://" + listener.Addr().String(), CA: p.Cluster.CertPEM(), Cert: cert, Key: key}).Write(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
@@ -383,9 +386,9 @@ type flaky struct {
 	err error
 }
 
-func (f *flaky) Issue(spec LeafSpec, pub crypto.PublicKey) ([]byte, error) {
+func (f *flaky) Issue(spec LeafSpec, key crypto.Signer) ([]byte, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return f.Issuer.Issue(spec, pub)
+	return f.Issuer.Issue(spec, key)
 }

@@ -133,8 +133,17 @@ func (e *ensurer) existing(ctx context.Context, objects []runtime.Object) (map[r
 			return nil, err
 		}
 		from := resource.Ref{GroupVersionResource: ref.GroupVersionResource}
-		if ref.Resource == "configmaps" || listed[from] {
-			continue // config maps are users' too: the one that matters is read by name
+		if listed[from] {
+			continue
+		}
+		if ref.Resource == "configmaps" { // there may be many of others', so the one that matters is read by name
+			item, err := e.api.Get(ctx, ref, metav1.GetOptions{})
+			if err == nil {
+				known[ref] = item
+			} else if !apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("access: read %s: %w", key(ref), err)
+			}
+			continue
 		}
 		listed[from] = true
 		items, _, err := e.api.List(ctx, from, metav1.ListOptions{})

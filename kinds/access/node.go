@@ -28,8 +28,8 @@ import (
 // NodePrefix begins the name of a node's user; its group is system:nodes.
 const NodePrefix = "system:node:"
 
-// NodeOf returns the node whose agent a user is. A member of the nodes' group with another name is a node that cannot be told, with
-// an empty name: nothing may be granted to it.
+// NodeOf returns the node whose agent a user is: by the prefix of the name and the group, both. The name may turn out empty: then nothing
+// may be granted.
 func NodeOf(who user.Info) (node string, isNode bool) {
 	if who == nil || !strings.HasPrefix(who.GetName(), NodePrefix) || !slices.Contains(who.GetGroups(), user.NodesGroup) {
 		return "", false

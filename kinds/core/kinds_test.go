@@ -178,7 +178,7 @@ func TestClaimUpdate(t *testing.T) {
 }
 
 func TestEveryKindIsDeclaredOnce(t *testing.T) {
-	want := []string{"Binding", "ComponentStatus", "ConfigMap", "Endpoints", "Event", "LimitRange", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim",
+	want := []string{"Binding", "ComponentStatus", "ConfigMap", "Endpoints", "LimitRange", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim",
 		"Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "Secret", "Service", "ServiceAccount"}
 	count := map[string]int{}
 	for _, k := range Group.Kinds {

@@ -196,7 +196,7 @@ func checkContainerStatuses(p *problems, list []corev1.ContainerStatus, containe
 			}
 		}
 		for j, m := range s.VolumeMounts {
-			if m.VolumeStatus.Image != nil {
+			if m.VolumeStatus != nil && m.VolumeStatus.Image != nil {
 				at := path.Index(i).Child("volumeMounts").Index(j).Child("volumeStatus", "image", "imageRef")
 				if ref := m.VolumeStatus.Image.ImageRef; p.needs(at, ref) && len(ref) > 256 {
 					p.add(field.TooLong(at, "", 256))

@@ -21,6 +21,7 @@ import (
 var _ = kind.Add(&core.Group, kind.Def[corev1.Event]{
 	Names:          kind.Names{Plural: "events", Short: []string{"ev"}},
 	Relaxed:        true,
+	TTL:            func(s kind.Settings) time.Duration { return s.EventTTL },
 	CreateOnUpdate: true,
 	ValidateName:   rule.PathSegmentName, // recorders derive names from any object's
 	Validate:       validateEvent,

@@ -17,9 +17,30 @@ func Cleanup(c Config) error {
 	return errors.Join(
 		removeBridge(Bridge(c.ID)),
 		os.RemoveAll(c.leaseDir()),
+		forget(resultCache, Bridge(c.ID)),
 		remove(filepath.Join(c.ConfDir, FileName)),
 		removeEmptyPortmap(),
 	)
+}
+
+// resultCache is where CNI's library, in whatever runtime, remembers what it gave
+// to pods. It is one folder for the whole machine, and not configurable.
+const resultCache = "/var/lib/cni"
+
+// forget removes what is remembered about one network, and the folders when
+// nothing else is.
+func forget(cache, network string) error {
+	results := filepath.Join(cache, "results")
+	files, err := filepath.Glob(filepath.Join(results, network+"-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, remove(f))
+	}
+	_, _ = os.Remove(results), os.Remove(cache) // these fail while there is more
+	return errors.Join(errs...)
 }
 
 func removeBridge(name string) error {

@@ -13,9 +13,9 @@ import (
 // needed are the kernel settings that pod traffic relies on. forwarding moves
 // packets between the bridge and the other interfaces; bridge-nf shows packets
 // between two pods on one bridge to the service rules.
-var needed = []struct{ key, value, why string }{
-	{"net/ipv4/ip_forward", "1", "pods can't reach anything outside their node"},
-	{"net/bridge/bridge-nf-call-iptables", "1", "a Service can't be reached when client and endpoint are on one node (load the br_netfilter module)"},
+var needed = []struct{ key, value, why, module string }{
+	{key: "net/ipv4/ip_forward", value: "1", why: "pods can't reach anything outside their node"},
+	{key: "net/bridge/bridge-nf-call-iptables", value: "1", why: "a Service can't be reached when client and endpoint are on one node (load the br_netfilter module)", module: "br_netfilter"},
 }
 
 const recordName = "sysctls.json"
@@ -30,6 +30,8 @@ type Settings struct {
 	// Peers is a glob that matches the records' folders of every cluster on this
 	// machine, such as /run/yare/*/cni.
 	Peers string
+	// Load loads a kernel module that brings a setting; nil loads none.
+	Load func(module string)
 }
 
 // Enable sets what is not set yet, and remembers the values that it replaced. The
@@ -44,6 +46,10 @@ func (s Settings) Enable() error {
 	}
 	for _, n := range needed {
 		have, err := s.get(n.key)
+		if errors.Is(err, fs.ErrNotExist) && n.module != "" && s.Load != nil {
+			s.Load(n.module)
+			have, err = s.get(n.key)
+		}
 		if err != nil {
 			return fmt.Errorf("kernel setting %s can't be read: %s: %w", dotted(n.key), n.why, err)
 		}

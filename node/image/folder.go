@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,19 +81,35 @@ func (f *Folder) Sync(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !isArchive(e.Name()) {
-			continue
-		}
-		k, err := f.syncFile(ctx, e.Name(), record[e.Name()])
-		if err != nil {
-			f.log.Error("image archive not imported", "file", filepath.Join(f.dir, e.Name()), "err", err)
-			continue
-		}
-		if k.Images != nil {
-			present[e.Name()] = k
+		if isArchive(e.Name()) {
+			f.take(ctx, e.Name(), record, present)
 		}
 	}
 	return f.writeRecord(record, present)
+}
+
+// syncNamed does the same for some files only, and leaves alone what others are
+// still writing.
+func (f *Folder) syncNamed(ctx context.Context, names []string) error {
+	record := f.readRecord()
+	next := maps.Clone(record)
+	for _, n := range names {
+		delete(next, n)
+		f.take(ctx, n, record, next)
+	}
+	return f.writeRecord(record, next)
+}
+
+// take imports one archive and notes it, or logs why not.
+func (f *Folder) take(ctx context.Context, name string, before, after map[string]known) {
+	k, err := f.syncFile(ctx, name, before[name])
+	if err != nil {
+		f.log.Error("image archive not imported", "file", filepath.Join(f.dir, name), "err", err)
+		return
+	}
+	if k.Images != nil {
+		after[name] = k
+	}
 }
 
 func (f *Folder) syncFile(ctx context.Context, name string, before known) (known, error) {
@@ -153,16 +170,24 @@ func (f *Folder) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch image folder: %w", err)
 	}
+	err = f.Sync(ctx)
 	for {
-		if err := f.Sync(ctx); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			f.log.Error("image folder not read", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-changed:
-			if !ok && ctx.Err() == nil {
+		case batch, ok := <-changed:
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case !ok:
 				return errors.New("watch image folder: the kernel stopped telling changes")
+			case batch.all:
+				err = f.Sync(ctx)
+			default:
+				err = f.syncNamed(ctx, batch.names)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/yare-project/yare/node/image"
+	"github.com/yare-project/yare/node/runtime"
 	"github.com/yare-project/yare/node/runtime/runtimetest"
 )
 
@@ -132,6 +134,21 @@ func TestImportIntoRealStore(t *testing.T) {
 			}, "the runtime doesn't know image "+c.want)
 		})
 	}
+	t.Run("over another connection", func(t *testing.T) {
+		// As `yare image import` does, which knows nothing of the snapshotter.
+		other, err := runtime.Start(t.Context(), runtime.Config{Endpoint: r.Endpoint()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Stop(t.Context())
+		got, err := other.Images().Import(t.Context(), bytes.NewReader(dockerArchive(t, "other:1", img)), image.ImportOptions{})
+		if err != nil || len(got) != 1 {
+			t.Fatalf("imported %v, %v", names(got), err)
+		}
+		if err := other.Images().Remove(t.Context(), "other:1"); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("list and remove", func(t *testing.T) {
 		list, err := s.List(t.Context())
 		if err != nil {
@@ -206,9 +223,9 @@ func TestFolderIsKeptUpWith(t *testing.T) {
 	}
 	write("early.tar", dockerArchive(t, "early:1", build(t, "early")))
 	write("notes.txt", []byte("not an archive"))
-	var logged bytes.Buffer
+	logged := &journal{}
 	run := func() (stop func()) {
-		f := image.NewFolder(image.FolderConfig{Dir: dir, Store: r.Images(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		f := image.NewFolder(image.FolderConfig{Dir: dir, Store: r.Images(), Log: slog.New(slog.NewTextHandler(logged, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx) }()
@@ -219,36 +236,59 @@ func TestFolderIsKeptUpWith(t *testing.T) {
 			}
 		}
 	}
-	present := func(ref string) func() bool {
-		return func() bool { has, _ := r.Images().Has(t.Context(), ref); return has }
+	imported := func(ref string) {
+		t.Helper()
+		await(t, func() bool { return strings.Contains(logged.String(), ref) }, "not imported: "+ref)
+		if has, err := r.Images().Has(t.Context(), ref); err != nil || !has {
+			t.Errorf("image %s is said to be imported and is not there: %v", ref, err)
+		}
 	}
 	stop := run()
-	await(t, present("early:1"), "an archive that was there at start is not imported")
+	imported("library/early:1")
 	write("broken.tar", []byte(strings.Repeat("broken", 1000)))
+	await(t, func() bool { return strings.Contains(logged.String(), "broken.tar") }, "a broken archive is not reported")
 	write("late.tar", dockerArchive(t, "late:1", build(t, "late")))
-	await(t, present("late:1"), "an archive that was written later is not imported")
+	imported("library/late:1")
 	if err := image.SaveFile(filepath.Join(dir, "saved.tar"), "saved:1", build(t, "saved")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, present("saved:1"), "an archive that was moved in is not imported")
+	imported("library/saved:1")
 	write("late.tar", dockerArchive(t, "late:2", build(t, "later")))
-	await(t, present("late:2"), "a changed archive is not imported")
+	imported("library/late:2")
 	stop()
-	if n := strings.Count(logged.String(), "not imported"); n != 1 || !strings.Contains(logged.String(), "broken.tar") {
-		t.Errorf("the broken archive is reported %d times:\n%s", n, logged.String())
+	if n := strings.Count(logged.String(), "not imported"); n != 1 {
+		t.Errorf("the broken archive is reported %d times:\n%s", n, logged)
 	}
 
 	// A restart imports only what is missing.
 	if err := r.Images().Remove(t.Context(), "saved:1"); err != nil {
 		t.Fatal(err)
 	}
-	logged.Reset()
+	before := logged.String()
 	stop = run()
-	await(t, present("saved:1"), "an image that was removed is not imported again at start")
+	await(t, func() bool { return strings.Count(logged.String(), "library/saved:1") == 2 }, "an image that was removed is not imported again at start")
 	stop()
-	if n := strings.Count(logged.String(), "image archive imported"); n != 1 {
-		t.Errorf("%d archives imported again, want 1:\n%s", n, logged.String())
+	if n := strings.Count(logged.String()[len(before):], "image archive imported"); n != 1 {
+		t.Errorf("%d archives imported again, want 1:\n%s", n, logged)
 	}
+}
+
+// journal is a log that may be read while it is written.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
 }
 
 // A private registry on loopback: only the right credentials pull.
@@ -271,13 +311,14 @@ func TestPullWithCredentials(t *testing.T) {
 	if err := remote.Write(tag, build(t, "private"), remote.WithAuth(&authn.Basic{Username: "robot", Password: "s3cret"})); err != nil {
 		t.Fatal(err)
 	}
-	r := runtimetest.Start(t, runtimetest.Config(t, t.TempDir()))
+	cfg := runtimetest.Config(t, t.TempDir())
+	r := runtimetest.Start(t, cfg)
 	images := cri.NewImageServiceClient(r.Conn())
 	pull := func(auth *cri.AuthConfig) error {
 		_, err := images.PullImage(t.Context(), &cri.PullImageRequest{Image: &cri.ImageSpec{Image: ref}, Auth: auth})
 		return err
 	}
-	if err := pull(nil); err == nil || !strings.Contains(err.Error(), "401") {
+	if err := pull(nil); err == nil || !strings.Contains(err.Error(), "authorization failed") {
 		t.Errorf("pull without credentials: %v", err)
 	}
 	if err := pull(&cri.AuthConfig{Username: "robot", Password: "wrong"}); err == nil {
@@ -288,6 +329,22 @@ func TestPullWithCredentials(t *testing.T) {
 	}
 	if has, err := r.Images().Has(t.Context(), ref); err != nil || !has {
 		t.Errorf("the pulled image is not there: %v", err)
+	}
+
+	// The same through a mirror, which a file in the registry folder names.
+	hosts := filepath.Join(cfg.RegistryDir(), "registry.example")
+	if err := os.MkdirAll(hosts, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	toml := "server = \"https://registry.example\"\n[host.\"" + srv.URL + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+	if err := os.WriteFile(filepath.Join(hosts, "hosts.toml"), []byte(toml), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = images.PullImage(t.Context(), &cri.PullImageRequest{
+		Image: &cri.ImageSpec{Image: "registry.example/private/app:v1"}, Auth: &cri.AuthConfig{Username: "robot", Password: "s3cret"},
+	})
+	if err != nil {
+		t.Errorf("pull through a mirror: %v", err)
 	}
 }
 
@@ -326,8 +383,8 @@ func TestBuild(t *testing.T) {
 		got = append(got, strings.TrimSpace(strings.Join([]string{h.FileInfo().Mode().String(), h.Name, h.Linkname, string(body)}, " ")))
 	}
 	want := []string{
-		"drwxr-xr-x app/", "drwxr-xr-x app/bin/", "Lrwxrwxrwx app/bin/alias run", "-rwxr-xr-x app/bin/run  bin/run",
-		"drwxr-xr-x app/conf/", "-rw-r----- app/conf/a.txt  conf/a.txt", "drwxr-xr-x etc/", "-rw-r--r-- etc/passwd  app:x:7:7::/:", "dtrwxrwxrwx tmp/",
+		"drwxr-xr-x app", "drwxr-xr-x app/bin", "Lrwxrwxrwx app/bin/alias run", "-rwxr-xr-x app/bin/run  bin/run",
+		"drwxr-xr-x app/conf", "-rw-r----- app/conf/a.txt  conf/a.txt", "drwxr-xr-x etc", "-rw-r--r-- etc/passwd  app:x:7:7::/:", "dtrwxrwxrwx tmp",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("layer (-want +got):\n%s", diff)

@@ -3,15 +3,21 @@ package image
 import (
 	"context"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// watchFolder sends when a visible file of a folder was closed by its writer or
-// moved in. Changes that nobody took yet are merged. The channel closes when ctx
-// ends.
-func watchFolder(ctx context.Context, dir string) (<-chan struct{}, error) {
+// batch names archives that were closed by their writers or moved in.
+type batch struct {
+	names []string
+	all   bool // the kernel lost some: look at every file
+}
+
+// watchFolder sends batches. What nobody took yet is merged. The channel closes
+// when ctx ends.
+func watchFolder(ctx context.Context, dir string) (<-chan batch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init", err)
@@ -22,7 +28,7 @@ func watchFolder(ctx context.Context, dir string) (<-chan struct{}, error) {
 		return nil, os.NewSyscallError("inotify_add_watch", err)
 	}
 	stop := context.AfterFunc(ctx, func() { f.Close() })
-	out := make(chan struct{}, 1)
+	out := make(chan batch, 1)
 	go func() {
 		defer close(out)
 		defer func() {
@@ -36,27 +42,35 @@ func watchFolder(ctx context.Context, dir string) (<-chan struct{}, error) {
 			if err != nil {
 				return
 			}
-			if !mentionsArchive(buf[:n]) {
+			b := archivesIn(buf[:n])
+			if !b.all && len(b.names) == 0 {
 				continue
 			}
 			select {
-			case out <- struct{}{}:
+			case old := <-out:
+				b = batch{append(old.names, b.names...), old.all || b.all}
 			default:
 			}
+			out <- b // there is room: this is the only sender
 		}
 	}()
 	return out, nil
 }
 
-// mentionsArchive reads a batch of events. A lost one (overflow) counts.
-func mentionsArchive(b []byte) bool {
+// archivesIn reads the kernel's events.
+func archivesIn(b []byte) batch {
+	var out batch
 	for len(b) >= unix.SizeofInotifyEvent {
 		e := (*unix.InotifyEvent)(unsafe.Pointer(&b[0]))
 		end := unix.SizeofInotifyEvent + int(e.Len)
-		if e.Mask&unix.IN_Q_OVERFLOW != 0 || isArchive(unix.ByteSliceToString(b[unix.SizeofInotifyEvent:end])) {
-			return true
+		name := unix.ByteSliceToString(b[unix.SizeofInotifyEvent:end])
+		switch {
+		case e.Mask&unix.IN_Q_OVERFLOW != 0:
+			out.all = true
+		case isArchive(name) && !slices.Contains(out.names, name):
+			out.names = append(out.names, name)
 		}
 		b = b[end:]
 	}
-	return false
+	return out
 }

@@ -25,6 +25,11 @@ const chunk = 32 << 10
 // on a stream of containerd's streaming service, and the transfer call ties
 // them together by name.
 func (s *Store) transfer(ctx context.Context, r io.Reader, opts ImportOptions) ([]string, error) {
+	ctx, done, err := s.withLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	source, err := s.openStream(ctx, "import")

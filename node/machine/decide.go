@@ -221,8 +221,7 @@ func (p *planner) sidecar(c *corev1.Container, got *Container) bool {
 		p.again(c, got, "Init container")
 		return false
 	}
-	p.check(c, got, "Init container")
-	return p.Started(c, got)
+	return p.check(c, got, "Init container") && p.Started(c, got)
 }
 
 func (p *planner) mains(s *Sandbox) {
@@ -263,8 +262,8 @@ func (in *Input) Started(c *corev1.Container, got *Container) bool {
 	return c.StartupProbe == nil || in.Memory.Probes[got.ID].Startup == Success
 }
 
-// check plans for a running container whose probes failed or whose spec changed.
-func (p *planner) check(c *corev1.Container, got *Container, word string) {
+// check plans for a running container whose probes failed or whose spec changed, and answers whether it may go on.
+func (p *planner) check(c *corev1.Container, got *Container, word string) bool {
 	probes := p.Memory.Probes[got.ID]
 	switch {
 	case got.Hash != "" && got.Hash != Hash(c):
@@ -276,10 +275,14 @@ func (p *planner) check(c *corev1.Container, got *Container, word string) {
 	case p.ResourcesMatch != nil && !p.ResourcesMatch(c, got):
 		if p.resizeRestarts(c, got) {
 			p.kill(got, KillResize, fmt.Sprintf("Container %s resize requires restart, will be restarted", c.Name))
-			return
+			return false
 		}
 		p.after(p.Memory.Resize[got.ID], Action{Op: UpdateContainer, Container: c.Name, ContainerID: got.ID})
+		return true
+	default:
+		return true
 	}
+	return false
 }
 
 func (p *planner) willRestart(c *corev1.Container, word, what string) string {
@@ -368,14 +371,20 @@ func (p *planner) grace(c *Container, reason string) time.Duration {
 // keep is how many containers of one name are kept: the present one, and the last before it.
 const keep = 2
 
-// collect plans the removal of containers that nobody will ask about again.
+// collect plans the removal of containers and sandboxes that nobody will ask about again.
 func (p *planner) collect() {
-	seen := map[string]int{}
+	seen, used := map[string]int{}, map[string]bool{}
 	for i := range p.Observed.Containers {
 		c := &p.Observed.Containers[i]
 		seen[c.Name]++
+		used[c.SandboxID] = true
 		if seen[c.Name] > keep && c.State == Exited || seen[c.Name] > 1 && c.State == Created {
-			p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID})
+			p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt})
+		}
+	}
+	for i, s := range p.Observed.Sandboxes {
+		if i > 0 && !s.Ready && !used[s.ID] {
+			p.after(p.Memory.KillFailures[s.ID], Action{Op: RemoveSandbox, SandboxID: s.ID})
 		}
 	}
 }

@@ -26,6 +26,7 @@ const (
 	UpdateContainer Op = "UpdateContainer"
 	RemoveContainer Op = "RemoveContainer"
 	StopSandbox     Op = "StopSandbox"
+	RemoveSandbox   Op = "RemoveSandbox"
 	// Release gives back what only a living pod needs: volumes and cgroups. Containers stay, for their logs.
 	Release Op = "Release"
 	// TearDown removes everything of the pod from the machine.
@@ -67,7 +68,7 @@ func (a Action) Key() string {
 		return string(a.Op) + "/" + a.Container
 	case KillContainer, UpdateContainer, RemoveContainer:
 		return string(a.Op) + "/" + a.ContainerID
-	case StopSandbox:
+	case StopSandbox, RemoveSandbox:
 		return string(a.Op) + "/" + a.SandboxID
 	}
 	return string(a.Op)

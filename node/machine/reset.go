@@ -23,7 +23,7 @@ func (p *planner) reset() bool {
 	for i := range p.Observed.Containers {
 		c := &p.Observed.Containers[i]
 		if c.Name != source {
-			p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID})
+			p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt})
 		}
 	}
 	if len(p.plan.Actions) > 0 || p.busy(RemoveContainer) {
@@ -31,7 +31,7 @@ func (p *planner) reset() bool {
 	}
 	for i := range p.Observed.Containers {
 		c := &p.Observed.Containers[i]
-		p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID})
+		p.after(p.Memory.KillFailures[c.ID], Action{Op: RemoveContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt})
 	}
 	return true
 }

@@ -103,6 +103,30 @@ func (c Config) checkPrograms() error {
 	return nil
 }
 
+// ID names Dir among the data folders on this machine: 8 hexadecimal digits. What
+// a cluster makes outside its folder is named after it.
+func (c Config) ID() string {
+	if abs, err := filepath.Abs(c.Dir); err == nil {
+		c.Dir = abs
+	}
+	return c.paths().id
+}
+
+// RegistryDir holds settings for registries, one folder for each host:
+// <host>/hosts.toml in containerd's format names mirrors, CAs and plain HTTP.
+// Loopback registries speak plain HTTP without.
+func (c Config) RegistryDir() string { return c.paths().certs }
+
+// Socket is the address of the runtime that Start runs for Dir. Another process
+// reaches it, while it runs, with Config{Endpoint: c.Socket()}.
+func (c Config) Socket() string {
+	c, err := c.withDefaults()
+	if err != nil {
+		return ""
+	}
+	return "unix://" + c.paths().socket
+}
+
 // paths are the files of one embedded runtime.
 type paths struct {
 	id string // tells this data folder from others on the machine
@@ -148,5 +172,5 @@ func (c Config) network(p paths) cni.Config {
 }
 
 func (c Config) settings(p paths) cni.Settings {
-	return cni.Settings{Proc: "/proc/sys", StateDir: p.cni, Peers: filepath.Join(c.RunDir, "*", "cni")}
+	return cni.Settings{Proc: "/proc/sys", StateDir: p.cni, Peers: filepath.Join(c.RunDir, "*", "cni"), Load: modprobe}
 }

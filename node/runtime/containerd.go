@@ -17,7 +17,7 @@ func daemonConfig(c Config, p paths, s settings) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err = daemonTemplate.Execute(&b, map[string]any{
-		"Root": p.root, "State": p.state, "Socket": p.socket, "Shims": p.shims,
+		"Root": p.root, "State": p.state, "Socket": p.socket, "Temp": filepath.Join(p.state, "tmp"), "Shims": p.shims,
 		"Snapshotter": s.snapshotter, "RestrictOOM": s.restrictOOM,
 		"Certs": p.certs, "Pause": PauseImage, "Platform": "linux/" + goruntime.GOARCH,
 		"CNIBin": bin, "CNIConf": p.cniConf,
@@ -34,6 +34,7 @@ func daemonConfig(c Config, p paths, s settings) ([]byte, error) {
 var daemonTemplate = template.Must(template.New("containerd.toml").Funcs(template.FuncMap{"q": strconv.Quote}).Parse(`version = 4
 root = {{q .Root}}
 state = {{q .State}}
+temp = {{q .Temp}}
 oom_score = 0
 
 [plugins."io.containerd.server.v1.grpc"]

@@ -92,7 +92,7 @@ func tryOverlay(dir string) error {
 	if !listed("/proc/filesystems", "overlay") {
 		// The kernel loads the module by itself when a mount asks for it, unless the
 		// machine turned that off; modprobe covers this.
-		_ = exec.Command("modprobe", "overlay").Run()
+		modprobe("overlay")
 	}
 	tmp, err := os.MkdirTemp(dir, ".overlay-")
 	if err != nil {
@@ -111,6 +111,9 @@ func tryOverlay(dir string) error {
 	}
 	return unix.Unmount(at("merged"), unix.MNT_DETACH)
 }
+
+// modprobe asks for a module. Whether it helped shows in what is tried next.
+func modprobe(module string) { _ = exec.Command("modprobe", module).Run() }
 
 // hasCapability reads the effective set of this process.
 func hasCapability(bit int) bool {

@@ -13,7 +13,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/yare-project/yare/node/cni"
@@ -233,8 +235,22 @@ func dial(endpoint string) (*grpc.ClientConn, error) {
 // startLimit bounds how long a runtime may take to answer for the first time.
 const startLimit = time.Minute
 
+// version waits for the first answer. containerd opens its socket before its CRI
+// plug-in has recovered the containers of an earlier run, and answers Unavailable
+// until then; nothing announces the end of that, so the question is repeated.
 func version(ctx context.Context, conn *grpc.ClientConn) (*cri.VersionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	return cri.NewRuntimeServiceClient(conn).Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+	client := cri.NewRuntimeServiceClient(conn)
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		v, err := client.Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+		if status.Code(err) != codes.Unavailable {
+			return v, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wait):
+		}
+	}
 }

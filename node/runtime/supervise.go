@@ -77,12 +77,12 @@ func (r *Runtime) spawn(fingerprint string) (*process, error) {
 		return nil, fmt.Errorf("container runtime: start containerd: %w", err)
 	}
 	if err := writeRecord(r.paths.record, p, fingerprint); err != nil {
-		select {
-		case <-p.exited:
-			return nil, fmt.Errorf("container runtime: containerd ended at once (%s): %s", p.why, lastLines(r.paths.log))
-		default:
-		}
+		byItself := ended(p.pid)
 		_ = p.signal(syscall.SIGKILL)
+		<-p.exited
+		if byItself {
+			return nil, fmt.Errorf("container runtime: containerd ended at once (%s): %s; its log is %s", p.why, lastLines(r.paths.log), r.paths.log)
+		}
 		return nil, fmt.Errorf("container runtime: remember containerd: %w", err)
 	}
 	r.cfg.Log.Info("containerd started", "pid", p.pid, "socket", r.paths.socket, "log", r.paths.log)

@@ -16,15 +16,16 @@ const readyMark = ".ready"
 
 func (j *job) emptyDir(name string, s *corev1.EmptyDirVolumeSource) (mounted, error) {
 	dir := j.dir("empty-dir", name)
-	mark := filepath.Join(j.podDir(j.pod.UID), "volumes", "kubernetes.io~empty-dir", "."+name+readyMark)
-	if _, err := os.Stat(mark); err == nil {
-		return mounted{path: dir}, nil
-	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return mounted{}, err
 	}
-	if err := j.medium(dir, s); err != nil {
+	fresh, err := j.medium(dir, s)
+	if err != nil {
 		return mounted{}, err
+	}
+	mark := filepath.Join(filepath.Dir(dir), "."+name+readyMark)
+	if _, err := os.Stat(mark); err == nil && !fresh {
+		return mounted{path: dir}, nil
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
 		return mounted{}, err
@@ -35,25 +36,25 @@ func (j *job) emptyDir(name string, s *corev1.EmptyDirVolumeSource) (mounted, er
 	return mounted{path: dir}, os.WriteFile(mark, nil, 0o600)
 }
 
-// medium mounts what an emptyDir stands on, unless that is the disk.
-func (j *job) medium(dir string, s *corev1.EmptyDirVolumeSource) error {
+// medium mounts what an emptyDir stands on, unless that is the disk, and answers whether it did: after a reboot it has to again.
+func (j *job) medium(dir string, s *corev1.EmptyDirVolumeSource) (fresh bool, err error) {
 	if s.Medium == corev1.StorageMediumDefault || j.cfg.Mounter == nil {
-		return nil
+		return false, nil
 	}
 	if is, err := j.cfg.Mounter.IsMount(dir); err != nil || is {
-		return err
+		return false, err
 	}
 	switch {
 	case s.Medium == corev1.StorageMediumMemory:
-		return j.cfg.Mounter.Tmpfs(dir, j.memorySize(s), "")
+		return true, j.cfg.Mounter.Tmpfs(dir, j.memorySize(s), "")
 	case strings.HasPrefix(string(s.Medium), string(corev1.StorageMediumHugePages)):
 		size, err := j.pageSize(s.Medium)
 		if err != nil {
-			return err
+			return false, err
 		}
-		return j.cfg.Mounter.HugePages(dir, size)
+		return true, j.cfg.Mounter.HugePages(dir, size)
 	}
-	return fmt.Errorf("emptyDir medium %q is unknown; known are \"\", Memory, HugePages and HugePages-<size>", s.Medium)
+	return false, fmt.Errorf("emptyDir medium %q is unknown; known are \"\", Memory, HugePages and HugePages-<size>", s.Medium)
 }
 
 // memorySize is the smaller of the volume's own limit and the pod's memory limit, if it has one.

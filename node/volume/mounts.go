@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/yare-project/yare/node/environ"
@@ -190,6 +191,20 @@ func makeSub(root *os.Root, sub string) error {
 			if err := root.Lchown(made, int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// Forget unmounts and removes the subPath mounts of a container that is gone.
+func (m *Manager) Forget(uid types.UID, container string, attempt int) error {
+	found, err := filepath.Glob(filepath.Join(m.podDir(uid), "volume-subpaths", "*", container, strconv.Itoa(attempt)+"-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range found {
+		if err := m.removeTree(path); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -215,7 +215,7 @@ func (j *job) dir(plugin, volume string) string {
 }
 
 // memoryDir is the tmpfs that holds every secret and token of the node.
-func (m *Manager) memoryDir() string { return filepath.Join(m.cfg.Root, "memory") }
+func (m *Manager) memoryDir() string { return filepath.Join(m.cfg.Root, "pods", ".memory") }
 
 // secretDir is the folder of a volume in memory.
 func (j *job) secretDir(plugin, volume string) (string, error) {

@@ -3,52 +3,79 @@ package runtimetest
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/yare-project/yare/node/cni"
+	"github.com/yare-project/yare/node/runtime"
 )
 
-// Machine is what a removed runtime must leave as it was.
+// Machine is what a runtime has on the machine outside its folder.
 type Machine struct {
-	Mounts, Bridges, Veths, Cgroups, Processes, Tables, Forward string
-	Namespaces                                                  string // how many network namespaces
-	RunDir                                                      string
+	Mounts, Interfaces, Cgroups, Processes, HostPorts, Results string
+	RunDir                                                     bool
 }
 
-// Observe reads the machine's state. Processes are those that name dir, the
-// runtime's state folder or the programs of test images.
-func Observe(t testing.TB, dir string) Machine {
+// Observe looks for everything that belongs to the runtime with this
+// configuration; other runtimes of the machine don't count. Network namespaces are
+// mounts of the runtime's state folder.
+func Observe(t testing.TB, cfg runtime.Config) Machine {
 	t.Helper()
-	run := func(name string, args ...string) string {
-		b, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v: %s", name, args, err, b)
-		}
-		return string(b)
-	}
+	state := filepath.Join("/run/yare", cfg.ID())
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
-	if err != nil {
-		t.Fatal(err)
+	_, err = os.Stat(state)
+	bridge := cni.Bridge(cfg.ID())
+	return Machine{
+		Mounts:     lines(string(mounts), cfg.Dir, state),
+		Interfaces: lines(run(t, "ip", "-o", "link", "show"), bridge),
+		Cgroups:    run(t, "find", "/sys/fs/cgroup", "-type", "d", "-path", "*"+cfg.CgroupRoots[0]+"*"),
+		Processes:  processes(cfg, state),
+		HostPorts:  lines(run(t, "nft", "list", "ruleset"), bridge),
+		Results:    lines(run(t, "find", "/var/lib/cni"), bridge),
+		RunDir:     err == nil,
 	}
-	var ours []string
-	for line := range strings.SplitSeq(run("ps", "-eo", "args"), "\n") {
-		if strings.Contains(line, dir) || strings.Contains(line, "/run/yare/") || strings.HasPrefix(line, "/prog") || strings.HasPrefix(line, "/pause") {
-			ours = append(ours, line)
+}
+
+func run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	b, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil && name != "find" { // find complains of groups that vanish meanwhile
+		t.Fatalf("%s %v: %v: %s", name, args, err, b)
+	}
+	return string(b)
+}
+
+// lines are those that mention one of the words.
+func lines(text string, words ...string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		for _, w := range words {
+			if strings.Contains(line, w) {
+				out = append(out, line)
+				break
+			}
 		}
 	}
-	runDirs, _ := os.ReadDir("/run/yare")
-	var names []string
-	for _, d := range runDirs {
-		names = append(names, d.Name())
+	return strings.Join(out, "")
+}
+
+// processes are the daemon, the shims and what runs in the runtime's control groups.
+func processes(cfg runtime.Config, state string) string {
+	var out strings.Builder
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		cmdline, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		cgroup, _ := os.ReadFile(filepath.Join(d, "cgroup"))
+		if len(cmdline) == 0 {
+			continue // it has ended, and waits for its parent to notice
+		}
+		if strings.Contains(string(cmdline), state+"/") || strings.Contains(string(cgroup), "/"+cfg.CgroupRoots[0]+"/") {
+			out.WriteString(strings.ReplaceAll(string(cmdline), "\x00", " ") + "\n")
+		}
 	}
-	return Machine{
-		Mounts:  string(mounts),
-		Bridges: run("ip", "-o", "link", "show", "type", "bridge"), Veths: run("ip", "-o", "link", "show", "type", "veth"),
-		Cgroups:    run("find", "/sys/fs/cgroup", "-type", "d", "-path", "*"+CgroupRoot+"*"),
-		Namespaces: run("sh", "-c", "lsns -n -t net -o ns | wc -l"), Processes: strings.Join(ours, "\n"),
-		Tables: run("nft", "list", "tables"), Forward: string(forward), RunDir: strings.Join(names, " "),
-	}
+	return out.String()
 }

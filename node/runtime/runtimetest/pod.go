@@ -27,7 +27,7 @@ func RunPod(t testing.TB, r *runtime.Runtime, name string, change ...func(*cri.P
 		Labels:       map[string]string{"io.kubernetes.pod.name": name, "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": name + "-uid"},
 		Hostname:     name,
 		LogDirectory: t.TempDir(),
-		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: "/" + CgroupRoot + "/" + name},
+		Linux:        &cri.LinuxPodSandboxConfig{CgroupParent: "/" + cgroupRoot(r.ID()) + "/" + name},
 	}
 	for _, f := range change {
 		f(p.Conf)

@@ -3,7 +3,7 @@ package runtimetest
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"crypto/sha256"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,13 +18,10 @@ import (
 	"github.com/yare-project/yare/node/runtime"
 )
 
-// CgroupRoot is the control group that holds the pods of tests.
-const CgroupRoot = "yare-runtime-test"
-
 // Image is the name of the image whose entry point is the test program.
 const Image = "example.test/prog:v1"
 
-// BinDir is where `make programs` puts containerd and the others: bin/ at the
+// BinDir is where `make programs` puts containerd and the others: bin/runtime at the
 // repository's root, or $YARE_BIN_DIR.
 func BinDir(t testing.TB) string {
 	t.Helper()
@@ -34,7 +31,7 @@ func BinDir(t testing.TB) string {
 	dir := os.Getenv("YARE_BIN_DIR")
 	if dir == "" {
 		_, here, _, _ := goruntime.Caller(0)
-		dir = filepath.Join(filepath.Dir(here), "../../../bin")
+		dir = filepath.Join(filepath.Dir(here), "../../../bin/runtime")
 	}
 	for _, p := range []string{"containerd", "pause"} {
 		if _, err := os.Stat(filepath.Join(dir, p)); err != nil {
@@ -44,14 +41,17 @@ func BinDir(t testing.TB) string {
 	return dir
 }
 
-// Config is one for a runtime in dir, with addresses of its own for pods.
+// Config is one for a runtime in dir, with a range of pod addresses and a control
+// group of its own.
 func Config(t testing.TB, dir string) runtime.Config {
-	return runtime.Config{
-		Dir: dir, BinDir: BinDir(t), CgroupRoots: []string{CgroupRoot},
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.231.%d.0/24", os.Getpid()%250))},
-		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}
+	c := runtime.Config{Dir: dir, BinDir: BinDir(t), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	c.CgroupRoots = []string{cgroupRoot(c.ID())}
+	sum := sha256.Sum256([]byte(dir))
+	c.PodCIDRs = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 230 + sum[0]%8, sum[1], 0}), 24)}
+	return c
 }
+
+func cgroupRoot(id string) string { return "yare-test-" + id }
 
 // Start starts a runtime and removes it when the test ends.
 func Start(t testing.TB, cfg runtime.Config) *runtime.Runtime {

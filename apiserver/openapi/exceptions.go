@@ -1,0 +1,76 @@
+package openapi
+
+// optional and required are the fields whose need only a comment in their type's source tells: their json tag says otherwise. The facts are those of
+// Kubernetes 1.36's published documents.
+var (
+	optional = map[string]bool{
+		"io.k8s.api.apps.v1.StatefulSetOrdinals.start":                                         true,
+		"io.k8s.api.apps.v1.StatefulSetSpec.serviceName":                                       true,
+		"io.k8s.api.apps.v1.StatefulSetStatus.availableReplicas":                               true,
+		"io.k8s.api.authentication.v1.TokenRequest.spec":                                       true,
+		"io.k8s.api.authentication.v1.TokenRequestSpec.audiences":                              true,
+		"io.k8s.api.authentication.v1.TokenRequestSpec.boundObjectRef":                         true,
+		"io.k8s.api.authentication.v1.TokenRequestSpec.expirationSeconds":                      true,
+		"io.k8s.api.authentication.v1.TokenRequestStatus.expirationTimestamp":                  true,
+		"io.k8s.api.authentication.v1.TokenRequestStatus.token":                                true,
+		"io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerStatus.currentMetrics":               true,
+		"io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern.status":                    true,
+		"io.k8s.api.core.v1.AzureFilePersistentVolumeSource.secretNamespace":                   true,
+		"io.k8s.api.core.v1.ContainerImage.names":                                              true,
+		"io.k8s.api.core.v1.Event.reportingComponent":                                          true,
+		"io.k8s.api.core.v1.Event.reportingInstance":                                           true,
+		"io.k8s.api.core.v1.GRPCAction.service":                                                true,
+		"io.k8s.api.core.v1.NodeRuntimeHandler.name":                                           true,
+		"io.k8s.api.core.v1.ProjectedVolumeSource.sources":                                     true,
+		"io.k8s.api.core.v1.TypedLocalObjectReference.apiGroup":                                true,
+		"io.k8s.api.core.v1.TypedObjectReference.apiGroup":                                     true,
+		"io.k8s.api.discovery.v1.EndpointSlice.endpoints":                                      true,
+		"io.k8s.api.discovery.v1.EndpointSlice.ports":                                          true,
+		"io.k8s.api.flowcontrol.v1.FlowSchemaSpec.matchingPrecedence":                          true,
+		"io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration.nominalConcurrencyShares": true,
+		"io.k8s.api.flowcontrol.v1.QueuingConfiguration.handSize":                              true,
+		"io.k8s.api.flowcontrol.v1.QueuingConfiguration.queueLengthLimit":                      true,
+		"io.k8s.api.flowcontrol.v1.QueuingConfiguration.queues":                                true,
+		"io.k8s.api.flowcontrol.v1.ResourcePolicyRule.namespaces":                              true,
+		"io.k8s.api.networking.v1.IngressClassParametersReference.scope":                       true,
+		"io.k8s.api.networking.v1.NetworkPolicySpec.podSelector":                               true,
+		"io.k8s.api.policy.v1.PodDisruptionBudgetStatus.currentHealthy":                        true,
+		"io.k8s.api.policy.v1.PodDisruptionBudgetStatus.desiredHealthy":                        true,
+		"io.k8s.api.policy.v1.PodDisruptionBudgetStatus.disruptionsAllowed":                    true,
+		"io.k8s.api.policy.v1.PodDisruptionBudgetStatus.expectedPods":                          true,
+		"io.k8s.api.rbac.v1.ClusterRole.rules":                                                 true,
+		"io.k8s.api.rbac.v1.Role.rules":                                                        true,
+		"io.k8s.api.rbac.v1.RoleRef.apiGroup":                                                  true,
+		"io.k8s.api.resource.v1.AllocatedDeviceStatus.conditions":                              true,
+		"io.k8s.api.resource.v1.CapacityRequestPolicy.default":                                 true,
+		"io.k8s.api.resource.v1.DeviceClaim.requests":                                          true,
+		"io.k8s.api.resource.v1.ResourceClaimSpec.devices":                                     true,
+		"io.k8s.api.scheduling.v1.PriorityClass.value":                                         true,
+		"io.k8s.api.storage.v1.CSINodeDriver.topologyKeys":                                     true,
+	}
+	required = map[string]bool{
+		"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding.spec":                  true,
+		"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.policyName":        true,
+		"io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec.validationActions": true,
+		"io.k8s.api.authentication.v1.TokenReviewSpec.token":                                         true,
+		"io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler.spec":                                     true,
+		"io.k8s.api.batch.v1.CronJob.spec":                                                           true,
+		"io.k8s.api.core.v1.ContainerRestartRule.action":                                             true,
+		"io.k8s.api.core.v1.ContainerRestartRuleOnExitCodes.operator":                                true,
+		"io.k8s.api.core.v1.ImageVolumeStatus.imageRef":                                              true,
+		"io.k8s.api.core.v1.PodCertificateProjection.keyType":                                        true,
+		"io.k8s.api.core.v1.PodCertificateProjection.signerName":                                     true,
+		"io.k8s.api.networking.v1.IPAddress.spec":                                                    true,
+		"io.k8s.api.networking.v1.IPAddressSpec.parentRef":                                           true,
+		"io.k8s.api.networking.v1.ParentReference.name":                                              true,
+		"io.k8s.api.networking.v1.ParentReference.resource":                                          true,
+		"io.k8s.api.resource.v1.CapacityRequestPolicyRange.min":                                      true,
+		"io.k8s.api.resource.v1.CounterSet.counters":                                                 true,
+		"io.k8s.api.resource.v1.DeviceCounterConsumption.counters":                                   true,
+	}
+)
+
+// described are types of general use that carry no documentation.
+var described = map[string]string{
+	"io.k8s.apimachinery.pkg.util.intstr.IntOrString": "A number, or a text such as a percentage or the name of a port.",
+}

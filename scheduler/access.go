@@ -1,0 +1,27 @@
+package scheduler
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/yare-project/yare/loop"
+)
+
+// Reads lists what the scheduler watches, for the loop graph and its role.
+func Reads() []loop.Access {
+	var out []loop.Access
+	for _, r := range []schema.GroupResource{{Resource: "pods"}, {Resource: "nodes"}, {Resource: "namespaces"}, {Resource: "services"}, {Resource: "replicationcontrollers"},
+		{Resource: "persistentvolumeclaims"}, {Resource: "persistentvolumes"}, {Group: "apps", Resource: "replicasets"}, {Group: "apps", Resource: "statefulsets"},
+		{Group: "policy", Resource: "poddisruptionbudgets"}, {Group: "storage.k8s.io", Resource: "storageclasses"}, {Group: "storage.k8s.io", Resource: "csinodes"}} {
+		out = append(out, loop.Access{GroupResource: r, Verbs: []string{"get", "list", "watch"}})
+	}
+	return out
+}
+
+// Writes lists what the scheduler changes. Binding volumes needs more than Kubernetes' role system:kube-scheduler grants: that of system:volume-scheduler.
+func Writes() []loop.Access {
+	core := func(name string, verbs ...string) loop.Access {
+		return loop.Access{GroupResource: schema.GroupResource{Resource: name}, Verbs: verbs}
+	}
+	return []loop.Access{core("pods/binding", "create"), core("pods/status", "patch"), core("pods", "delete"), core("persistentvolumeclaims", "patch", "update"),
+		core("persistentvolumes", "patch", "update")}
+}

@@ -1,0 +1,170 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/yare-project/yare/scheduler/framework"
+)
+
+// builder makes one profile.
+type builder struct {
+	config    ProfileConfig
+	factories map[string]framework.Factory
+	handle    framework.Handle
+	made      map[string]framework.Plugin
+	used      map[string]bool
+	errs      []error
+}
+
+func buildProfile(c ProfileConfig, factories map[string]framework.Factory, handle framework.Handle, rng *rand.Rand) (*framework.Profile, error) {
+	handle.Scheduler = c.SchedulerName
+	b := &builder{config: c, factories: factories, handle: handle, made: map[string]framework.Plugin{}, used: map[string]bool{}}
+	set := b.set()
+	for _, pc := range c.PluginConfig {
+		if _, ok := factories[pc.Name]; !ok {
+			b.errs = append(b.errs, fmt.Errorf("pluginConfig: there is no plugin %q", pc.Name))
+		}
+	}
+	if err := errors.Join(b.errs...); err != nil {
+		return nil, fmt.Errorf("profile %q: %w", c.SchedulerName, err)
+	}
+	return framework.NewProfile(c.SchedulerName, set, handle.Nodes, rng)
+}
+
+func (b *builder) set() framework.Set {
+	sets := b.config.Plugins
+	if sets == nil {
+		sets = &PluginSets{}
+	}
+	multi := merge(defaults(), sets.MultiPoint)
+	var s framework.Set
+	s.PreEnqueue = bare(at[framework.PreEnqueuePlugin](b, "preEnqueue", multi, sets.PreEnqueue))
+	s.PreFilter = bare(at[framework.PreFilterPlugin](b, "preFilter", multi, sets.PreFilter))
+	s.Filter = bare(at[framework.FilterPlugin](b, "filter", multi, sets.Filter))
+	s.PostFilter = bare(at[framework.PostFilterPlugin](b, "postFilter", multi, sets.PostFilter))
+	s.PreScore = bare(at[framework.PreScorePlugin](b, "preScore", multi, sets.PreScore))
+	for _, w := range at[framework.ScorePlugin](b, "score", multi, sets.Score) {
+		s.Score = append(s.Score, framework.WeightedScore{ScorePlugin: w.plugin, Weight: int64(max(w.weight, 1))})
+	}
+	s.Reserve = bare(at[framework.ReservePlugin](b, "reserve", multi, sets.Reserve))
+	s.Permit = bare(at[framework.PermitPlugin](b, "permit", multi, sets.Permit))
+	s.PreBind = bare(at[framework.PreBindPlugin](b, "preBind", multi, sets.PreBind))
+	s.Bind = bare(at[framework.BindPlugin](b, "bind", multi, sets.Bind))
+	s.PostBind = bare(at[framework.PostBindPlugin](b, "postBind", multi, sets.PostBind))
+	sorts := bare(at[framework.QueueSortPlugin](b, "queueSort", multi, sets.QueueSort))
+	if len(sorts) == 1 {
+		s.QueueSort = sorts[0]
+	} else {
+		b.errs = append(b.errs, fmt.Errorf("%d queueSort plugins are enabled; want exactly one", len(sorts)))
+	}
+	if len(s.Bind) == 0 {
+		b.errs = append(b.errs, errors.New("no bind plugin is enabled: pods would never get to their nodes"))
+	}
+	for _, r := range multi {
+		if p := b.made[r.Name]; p != nil && !b.used[r.Name] {
+			b.errs = append(b.errs, fmt.Errorf("plugin %s has none of the extension points", r.Name))
+		}
+	}
+	return s
+}
+
+// merge applies a change to the default plugins: a default that is named again keeps its place.
+func merge(defaults []PluginRef, change PluginSet) []PluginRef {
+	var out []PluginRef
+	for _, d := range defaults {
+		if disables(change.Disabled, d.Name) {
+			continue
+		}
+		if k := index(change.Enabled, d.Name); k >= 0 {
+			d = change.Enabled[k]
+		}
+		out = append(out, d)
+	}
+	for _, e := range change.Enabled {
+		if index(out, e.Name) < 0 {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func disables(list []PluginRef, name string) bool {
+	return index(list, name) >= 0 || index(list, "*") >= 0
+}
+
+func index(list []PluginRef, name string) int {
+	return slices.IndexFunc(list, func(r PluginRef) bool { return r.Name == name })
+}
+
+type placed[P framework.Plugin] struct {
+	plugin P
+	weight int32
+}
+
+func bare[P framework.Plugin](in []placed[P]) []P {
+	var out []P
+	for _, p := range in {
+		out = append(out, p.plugin)
+	}
+	return out
+}
+
+// at lists the plugins of one extension point: those of MultiPoint that the point names again, then the point's own, then the rest of MultiPoint.
+func at[P framework.Plugin](b *builder, point string, multi []PluginRef, own PluginSet) []placed[P] {
+	var refs, rest []PluginRef
+	for _, m := range multi {
+		if k := index(own.Enabled, m.Name); k >= 0 {
+			refs = append(refs, own.Enabled[k])
+		} else if !disables(own.Disabled, m.Name) {
+			rest = append(rest, m)
+		}
+	}
+	for _, e := range own.Enabled {
+		if index(refs, e.Name) < 0 {
+			refs = append(refs, e)
+		}
+	}
+	explicit := len(refs)
+	var out []placed[P]
+	for k, r := range append(refs, rest...) {
+		plugin := b.plugin(r.Name)
+		p, ok := plugin.(P)
+		if plugin != nil && !ok && k < explicit {
+			b.errs = append(b.errs, fmt.Errorf("plugin %s is enabled at %s but has no such extension point", r.Name, point))
+		}
+		if ok {
+			b.used[r.Name] = true
+			out = append(out, placed[P]{p, r.Weight})
+		}
+	}
+	return out
+}
+
+// plugin makes a plugin once per profile.
+func (b *builder) plugin(name string) framework.Plugin {
+	if p, ok := b.made[name]; ok {
+		return p
+	}
+	b.made[name] = nil
+	factory, ok := b.factories[name]
+	if !ok {
+		b.errs = append(b.errs, fmt.Errorf("there is no plugin %q", name))
+		return nil
+	}
+	var args []byte
+	for _, pc := range b.config.PluginConfig {
+		if pc.Name == name {
+			args = pc.Args
+		}
+	}
+	p, err := factory(args, &b.handle)
+	if err != nil {
+		b.errs = append(b.errs, err)
+		return nil
+	}
+	b.made[name] = p
+	return p
+}

@@ -1,0 +1,151 @@
+package framework
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Decision is where a pod goes.
+type Decision struct {
+	Slot     int
+	Node     string
+	Feasible int // how many nodes would do
+	Score    int64
+}
+
+// Diagnosis says why a pod can't go anywhere.
+type Diagnosis struct {
+	Nodes      int // how many there are
+	PreFilter  *Status
+	Verdicts   []*Status // by slot; nil for slots that are no nodes
+	Restricted string    // why nodes outside a restriction were not judged
+	Absent     int       // how many those are
+	Plugins    []string  // who refused
+	PostFilter string
+}
+
+// Decide finds the best node for c's pod. Exactly one of the results is set; err is for plugins that failed.
+func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
+	if s := f.preFilter(c); s != nil {
+		if s.Code == Failed {
+			return nil, nil, fmt.Errorf("running PreFilter plugin %q: %w", s.Plugin, s.Err)
+		}
+		return nil, &Diagnosis{Nodes: f.nodes.Len(), PreFilter: s, Plugins: []string{s.Plugin}}, nil
+	}
+	c.class = f.classFor(c.Pod)
+	if c.restricted {
+		f.filterOnly(c)
+	} else {
+		f.renew(c.class, c)
+		f.feasible = f.feasible.CopyFrom(c.class.pass)
+	}
+	c.verdicts = map[int]*Status{}
+	if len(f.onCluster) > len(c.skipFilter) {
+		for i := range f.feasible.All() {
+			f.refuse(c, i, f.fitsCluster(c, i))
+		}
+	}
+	for i := range f.nodes.WithNominated.All() {
+		if f.feasible.Has(i) {
+			f.refuse(c, i, f.fitsNominated(c, i))
+		}
+	}
+	count := f.feasible.Count()
+	if count == 0 {
+		return f.diagnose(c)
+	}
+	d := &Decision{Feasible: count}
+	if err := f.choose(c, d); err != nil {
+		return nil, nil, err
+	}
+	d.Node = f.nodes.Name[d.Slot]
+	return d, nil, nil
+}
+
+func (f *Profile) refuse(c *Cycle, i int, s *Status) {
+	if s != nil {
+		f.feasible.Clear(i)
+		c.verdicts[i] = s
+	}
+}
+
+// filterOnly judges the few nodes that a plugin restricted the pod to; what is learnt of them is not kept.
+func (f *Profile) filterOnly(c *Cycle) {
+	c.class = nil
+	c.verdicts = map[int]*Status{}
+	clear(f.feasible)
+	if n := f.nodes.Slots(); n > 0 {
+		f.feasible = f.feasible.Grow(n - 1)
+	}
+	for _, i := range c.only {
+		f.feasible.Set(i)
+		s := firstRefusal(f.onNode, c, i)
+		if s == nil {
+			s = firstRefusal(f.onPods, c, i)
+		}
+		f.refuse(c, i, s)
+	}
+}
+
+func (f *Profile) diagnose(c *Cycle) (*Decision, *Diagnosis, error) {
+	d := &Diagnosis{Nodes: f.nodes.Len(), Verdicts: make([]*Status, f.nodes.Slots())}
+	for i := range f.nodes.Valid.All() {
+		s := c.verdicts[i]
+		if s == nil && c.class != nil {
+			s = c.class.why[i]
+		}
+		if s != nil && s.Code == Failed {
+			return nil, nil, fmt.Errorf("running Filter plugin %q: %w", s.Plugin, s.Err)
+		}
+		d.Verdicts[i] = s
+		if s != nil && !slices.Contains(d.Plugins, s.Plugin) {
+			d.Plugins = append(d.Plugins, s.Plugin)
+		}
+	}
+	if c.restricted {
+		d.Absent = d.Nodes - len(c.only)
+		d.Restricted = "node(s) didn't satisfy plugin(s) [" + strings.Join(c.by, " ") + "]"
+		for _, by := range c.by {
+			if !slices.Contains(d.Plugins, by) {
+				d.Plugins = append(d.Plugins, by)
+			}
+		}
+	}
+	return nil, d, nil
+}
+
+// Message is what users read: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: ...".
+func (d *Diagnosis) Message() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "0/%d nodes are available:", d.Nodes)
+	if d.PreFilter != nil {
+		fmt.Fprintf(&b, " %s.", d.PreFilter.Message())
+	} else if counts := countReasons(d.Verdicts, d.Restricted, d.Absent); counts != "" {
+		fmt.Fprintf(&b, " %s.", counts)
+	}
+	if d.PostFilter != "" {
+		fmt.Fprintf(&b, " %s", d.PostFilter)
+	}
+	return b.String()
+}
+
+func countReasons(verdicts []*Status, more string, times int) string {
+	counts := map[string]int{}
+	for _, s := range verdicts {
+		if s != nil {
+			for _, r := range s.Reasons {
+				counts[r]++
+			}
+		}
+	}
+	if times > 0 {
+		counts[more] += times
+	}
+	var lines []string
+	for r, n := range counts {
+		lines = append(lines, fmt.Sprintf("%d %s", n, r))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ", ")
+}

@@ -1,0 +1,46 @@
+package framework
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Handle is what a plugin may use of the world around it. Functions may be nil where a test needs none; a plugin that can't do without refuses to be made.
+type Handle struct {
+	// Scheduler is the name of the profile that the plugin is made for.
+	Scheduler string
+	Nodes     *Nodes
+	// Bind binds a pod through the API.
+	Bind func(ctx context.Context, pod *corev1.Pod, node string) error
+	// Preempt has the victims deleted in the background, for the pod's sake.
+	Preempt func(pod *Pod, node string, victims []*Pod)
+	// Budgets lists all PodDisruptionBudgets.
+	Budgets func() []*policyv1.PodDisruptionBudget
+	// Siblings selects the pods of the same Services and controller as pod; nil if there are none.
+	Siblings func(pod *corev1.Pod) labels.Selector
+	Volumes  Volumes
+}
+
+// Volumes is what is known of storage.
+type Volumes interface {
+	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool)
+	Volume(name string) (*corev1.PersistentVolume, bool)
+	// Available lists the volumes that no claim is bound to.
+	Available() []*corev1.PersistentVolume
+	Class(name string) (*storagev1.StorageClass, bool)
+	// Node is what CSI drivers say about a node.
+	Node(name string) (*storagev1.CSINode, bool)
+	// Bind asks that a claim be bound to a volume.
+	Bind(ctx context.Context, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error
+	// Provision asks that a volume for a claim be made where node is, and returns once the claim is bound.
+	Provision(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error
+	// WaitBound returns once the claim is bound.
+	WaitBound(ctx context.Context, claim *corev1.PersistentVolumeClaim) error
+}
+
+// Factory makes a plugin from its arguments, JSON of the kind <name>Args of kubescheduler.config.k8s.io/v1; nil stands for the defaults.
+type Factory func(args []byte, h *Handle) (Plugin, error)

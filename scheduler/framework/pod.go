@@ -1,0 +1,292 @@
+package framework
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corehelper "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// What a container that requests no CPU or memory counts for when nodes are scored, as in Kubernetes.
+const (
+	DefaultMilliCPU = 100
+	DefaultMemory   = 200 << 20 // bytes
+)
+
+// Amount is a quantity of one resource: thousandths of a CPU, else units or bytes.
+type Amount struct {
+	Resource int // as Nodes.Resource numbers them
+	Value    int64
+}
+
+// HostPort is a port of a node that a pod occupies. IP is "0.0.0.0" for all addresses.
+type HostPort struct {
+	IP       string
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// Conflicts tells whether two pods with these ports can't share a node.
+func (p HostPort) Conflicts(o HostPort) bool {
+	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == o.IP || p.IP == anyIP || o.IP == anyIP)
+}
+
+const anyIP = "0.0.0.0"
+
+// Pod is a pod with all that decisions need of it, worked out once. It is immutable but for its place.
+type Pod struct {
+	Object     *corev1.Pod
+	Priority   int32
+	Requests   []Amount // without zeros
+	NonZeroCPU int64    // requests with defaults for containers that have none
+	NonZeroMem int64
+	Ports      []HostPort
+	Volumes    []string // names of the claims it mounts
+
+	RequiredAffinity, RequiredAntiAffinity   []Term
+	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+
+	required  *nodeaffinity.RequiredNodeAffinity
+	preferred *nodeaffinity.PreferredSchedulingTerms
+	signature string
+	node, at  int // slot and place in its list of pods; node is -1 when it is nowhere
+}
+
+// NewPod parses a pod. A pod that can't be parsed is refused with the field and the reason.
+func NewPod(obj *corev1.Pod, n *Nodes) (*Pod, error) {
+	p := &Pod{Object: obj, Priority: corehelper.PodPriority(obj), node: -1}
+	p.measure(n)
+	p.Ports = hostPorts(&obj.Spec)
+	for i := range obj.Spec.Volumes {
+		if name := ClaimOf(obj, &obj.Spec.Volumes[i]); name != "" {
+			p.Volumes = append(p.Volumes, name)
+		}
+	}
+	if err := p.parseAffinity(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// ClaimOf names the PersistentVolumeClaim behind a volume; empty if there is none.
+func ClaimOf(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// measure works out the requests: init containers, sidecars, overhead and pod-level resources as the Pod API defines them.
+func (p *Pod) measure(n *Nodes) {
+	assigned := p.Object.Spec.NodeName != ""
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: assigned, InPlacePodLevelResourcesVerticalScalingEnabled: assigned}
+	list := resourcehelper.PodRequests(p.Object, opts)
+	p.Requests = make([]Amount, 0, len(list))
+	for name, q := range list {
+		if v := valueOf(name, q); v != 0 {
+			p.Requests = append(p.Requests, Amount{n.Resource(name), v})
+		}
+	}
+	p.NonZeroCPU, p.NonZeroMem = p.amount(CPU), p.amount(Memory)
+	if everyContainerRequests(&p.Object.Spec) {
+		return
+	}
+	opts.NonMissingContainerRequests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(DefaultMilliCPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(DefaultMemory, resource.BinarySI)}
+	list = resourcehelper.PodRequests(p.Object, opts)
+	p.NonZeroCPU, p.NonZeroMem = list.Cpu().MilliValue(), list.Memory().Value()
+}
+
+func everyContainerRequests(s *corev1.PodSpec) bool {
+	for _, list := range [][]corev1.Container{s.Containers, s.InitContainers} {
+		for i := range list {
+			r := list[i].Resources.Requests
+			if _, ok := r[corev1.ResourceCPU]; !ok {
+				return false
+			}
+			if _, ok := r[corev1.ResourceMemory]; !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func valueOf(name corev1.ResourceName, q resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+func (p *Pod) amount(resource int) int64 {
+	for _, a := range p.Requests {
+		if a.Resource == resource {
+			return a.Value
+		}
+	}
+	return 0
+}
+
+// Request is how much of a resource the pod asks for.
+func (p *Pod) Request(resource int) int64 { return p.amount(resource) }
+
+// NonZeroRequest is Request with the defaults for containers that ask for no CPU or memory.
+func (p *Pod) NonZeroRequest(resource int) int64 {
+	switch resource {
+	case CPU:
+		return p.NonZeroCPU
+	case Memory:
+		return p.NonZeroMem
+	}
+	return p.amount(resource)
+}
+
+// Key is the pod's namespace and name.
+func (p *Pod) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Object.Namespace, Name: p.Object.Name}
+}
+
+// Node is the slot of the node that the pod is on or assumed to be on; -1 for none.
+func (p *Pod) Node() int { return p.node }
+
+// Required is what spec.nodeSelector and required node affinity ask of a node.
+func (p *Pod) Required() *nodeaffinity.RequiredNodeAffinity {
+	if p.required == nil {
+		r := nodeaffinity.GetRequiredNodeAffinity(p.Object)
+		p.required = &r
+	}
+	return p.required
+}
+
+// Preferred is the preferred node affinity; nil if there is none.
+func (p *Pod) Preferred() *nodeaffinity.PreferredSchedulingTerms { return p.preferred }
+
+// Terminating tells whether the pod is being deleted.
+func (p *Pod) Terminating() bool { return p.Object.DeletionTimestamp != nil }
+
+func hostPorts(s *corev1.PodSpec) []HostPort {
+	var out []HostPort
+	add := func(c *corev1.Container) {
+		for _, cp := range c.Ports {
+			if cp.HostPort <= 0 {
+				continue
+			}
+			h := HostPort{cp.HostIP, cp.Protocol, cp.HostPort}
+			if h.IP == "" {
+				h.IP = anyIP
+			}
+			if h.Protocol == "" {
+				h.Protocol = corev1.ProtocolTCP
+			}
+			out = append(out, h)
+		}
+	}
+	for i := range s.Containers {
+		add(&s.Containers[i])
+	}
+	for i := range s.InitContainers { // sidecars run beside the containers
+		if r := s.InitContainers[i].RestartPolicy; r != nil && *r == corev1.ContainerRestartPolicyAlways {
+			add(&s.InitContainers[i])
+		}
+	}
+	return out
+}
+
+// Term is one pod affinity or anti-affinity term.
+type Term struct {
+	Selector          labels.Selector
+	Namespaces        map[string]bool
+	NamespaceSelector labels.Selector // nil selects nothing
+	TopologyKey       string
+}
+
+// WeightedTerm is a preferred term.
+type WeightedTerm struct {
+	Term
+	Weight int64
+}
+
+// Matches tells whether the term selects pod; namespaceLabels are those of the pod's namespace.
+func (t *Term) Matches(pod *corev1.Pod, namespaceLabels labels.Set) bool {
+	if !t.Namespaces[pod.Namespace] && (t.NamespaceSelector == nil || !t.NamespaceSelector.Matches(namespaceLabels)) {
+		return false
+	}
+	return t.Selector.Matches(labels.Set(pod.Labels))
+}
+
+func (p *Pod) parseAffinity() error {
+	a := p.Object.Spec.Affinity
+	if a == nil {
+		return nil
+	}
+	var err error
+	if na := a.NodeAffinity; na != nil && len(na.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+		if p.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(na.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("spec.affinity.nodeAffinity: %w", err)
+		}
+	}
+	if pa := a.PodAffinity; pa != nil {
+		if p.RequiredAffinity, p.PreferredAffinity, err = p.terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("spec.affinity.podAffinity: %w", err)
+		}
+	}
+	if pa := a.PodAntiAffinity; pa != nil {
+		if p.RequiredAntiAffinity, p.PreferredAntiAffinity, err = p.terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("spec.affinity.podAntiAffinity: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Pod) terms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) (r []Term, w []WeightedTerm, err error) {
+	for i := range required {
+		t, err := newTerm(p.Object.Namespace, &required[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		r = append(r, t)
+	}
+	for i := range preferred {
+		t, err := newTerm(p.Object.Namespace, &preferred[i].PodAffinityTerm)
+		if err != nil {
+			return nil, nil, err
+		}
+		w = append(w, WeightedTerm{t, int64(preferred[i].Weight)})
+	}
+	return r, w, nil
+}
+
+func newTerm(namespace string, in *corev1.PodAffinityTerm) (Term, error) {
+	t := Term{TopologyKey: in.TopologyKey, Namespaces: map[string]bool{}}
+	var err error
+	if t.Selector, err = metav1.LabelSelectorAsSelector(in.LabelSelector); err != nil {
+		return t, fmt.Errorf("labelSelector: %w", err)
+	}
+	for _, n := range in.Namespaces {
+		t.Namespaces[n] = true
+	}
+	if len(in.Namespaces) == 0 && in.NamespaceSelector == nil {
+		t.Namespaces[namespace] = true
+	}
+	if in.NamespaceSelector != nil {
+		if t.NamespaceSelector, err = metav1.LabelSelectorAsSelector(in.NamespaceSelector); err != nil {
+			return t, fmt.Errorf("namespaceSelector: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// HasAffinity tells whether the pod has pod affinity or anti-affinity terms of any kind.
+func (p *Pod) HasAffinity() bool {
+	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
+}

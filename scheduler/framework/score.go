@@ -1,0 +1,151 @@
+package framework
+
+import "fmt"
+
+// choose picks the best feasible node into d.
+func (f *Profile) choose(c *Cycle, d *Decision) error {
+	if d.Feasible == 1 {
+		for i := range f.feasible.All() {
+			d.Slot = i
+		}
+		return nil
+	}
+	if err := f.scoreAll(c); err != nil {
+		return err
+	}
+	best, ties := int64(-1), 0
+	for i := range f.feasible.All() {
+		switch t := f.total[i]; {
+		case t > best:
+			best, ties, d.Slot = t, 1, i
+		case t == best:
+			ties++
+			if f.rand.IntN(ties) == 0 {
+				d.Slot = i
+			}
+		}
+	}
+	d.Score = best
+	return nil
+}
+
+// scoreAll fills f.total for the feasible nodes.
+func (f *Profile) scoreAll(c *Cycle) error {
+	slots := f.nodes.Slots()
+	if len(f.total) < slots {
+		f.total, f.scratch = make([]int64, slots), make([]int64, slots)
+	}
+	for _, p := range f.PreScore {
+		switch s := p.PreScore(c, f.feasible); {
+		case s.OK():
+		case s.Code == Skip:
+			c.skipScore = append(c.skipScore, p.Name())
+		default:
+			return fmt.Errorf("running PreScore plugin %q: %s", p.Name(), s.Message())
+		}
+	}
+	f.scoreLocal(c)
+	for _, w := range f.global {
+		if contains(c.skipScore, w.Name()) {
+			continue
+		}
+		for i := range f.feasible.All() {
+			f.scratch[i] = w.Score(c, i)
+		}
+		f.normalize(c, w.ScorePlugin, w.weight, f.scratch, true)
+	}
+	return nil
+}
+
+func (f *Profile) scoreLocal(c *Cycle) {
+	if c.class != nil {
+		copy(f.total, c.class.base)
+		for k, s := range f.normalized {
+			f.normalize(c, s, f.normalizedWeight[k], c.class.raw[k], c.class.some[k])
+		}
+		return
+	}
+	for i := range f.feasible.All() {
+		f.total[i] = 0
+		for _, s := range f.plain {
+			f.total[i] += s.weight * s.Score(c, i)
+		}
+	}
+	for k, s := range f.normalized {
+		for i := range f.feasible.All() {
+			f.scratch[i] = s.Score(c, i)
+		}
+		f.normalize(c, s, f.normalizedWeight[k], f.scratch, true)
+	}
+}
+
+// normalize adds a plugin's weighted scores to the totals.
+func (f *Profile) normalize(c *Cycle, p ScorePlugin, weight int64, raw []int64, some bool) {
+	switch mode := p.Normalization(); mode {
+	case None:
+		for i := range f.feasible.All() {
+			f.total[i] += weight * raw[i]
+		}
+	case ByMax, ByMaxReversed:
+		var most int64
+		if some {
+			for i := range f.feasible.All() {
+				most = max(most, raw[i])
+			}
+		}
+		f.addByMax(mode == ByMaxReversed, weight, raw, most)
+	default:
+		own := f.scratch
+		if &own[0] != &raw[0] {
+			copy(own, raw)
+		}
+		p.(Normalizer).Normalize(c, f.feasible, own)
+		for i := range f.feasible.All() {
+			f.total[i] += weight * own[i]
+		}
+	}
+}
+
+func (f *Profile) addByMax(reversed bool, weight int64, raw []int64, most int64) {
+	switch {
+	case most == 0 && reversed:
+		for i := range f.feasible.All() {
+			f.total[i] += weight * MaxScore
+		}
+	case most == 0:
+	case reversed:
+		for i := range f.feasible.All() {
+			f.total[i] += weight * (MaxScore - MaxScore*raw[i]/most)
+		}
+	default:
+		for i := range f.feasible.All() {
+			f.total[i] += weight * (MaxScore * raw[i] / most)
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// Scores gives the total of every feasible node by name, for explanations and tests. It decides nothing.
+func (f *Profile) Scores(c *Cycle) (map[string]int64, *Diagnosis, error) {
+	d, why, err := f.Decide(c)
+	if d == nil {
+		return nil, why, err
+	}
+	c.skipScore = nil
+	if err := f.scoreAll(c); err != nil {
+		return nil, nil, err
+	}
+	out := map[string]int64{}
+	for i := range f.feasible.All() {
+		out[f.nodes.Name[i]] = f.total[i]
+	}
+	return out, nil, nil
+}

@@ -1,0 +1,49 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/framework"
+)
+
+// preempt has victims deleted, so that pod finds room on node.
+func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framework.Pod) {
+	s.meter.preempted.Observe(float64(len(victims)))
+	for _, v := range victims {
+		if h := s.waiting[v.Object.UID]; h != nil {
+			h.reject("preempted") // it is nobody's pod yet: it goes back to the queue
+			continue
+		}
+		obj := v.Object
+		s.tasks.Go(func() {
+			if err := s.evict(s.ctx, obj, pod.Object); err != nil && !apierrors.IsNotFound(err) && s.ctx.Err() == nil {
+				s.config.Log.Error("pod not preempted", "pod", obj.Namespace+"/"+obj.Name, "for", pod.Key(), "error", err)
+				return
+			}
+			s.config.Events(obj, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.Object.UID, node))
+		})
+	}
+}
+
+func (s *Scheduler) evict(ctx context.Context, victim, by *corev1.Pod) error {
+	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+		Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", by.Spec.SchedulerName),
+		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(s.now())}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": victim.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{condition}}})
+	if err != nil {
+		return err
+	}
+	api := client.Of[*corev1.Pod](s.config.Transport)
+	if _, err := api.Patch(ctx, victim.Namespace, victim.Name, types.StrategicMergePatchType, body, "status"); err != nil {
+		return fmt.Errorf("condition %s: %w", corev1.DisruptionTarget, err)
+	}
+	return api.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+}

@@ -1,0 +1,252 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/framework"
+	"github.com/yare-project/yare/scheduler/plugins"
+)
+
+// Config is what a scheduler needs.
+type Config struct {
+	// Transport reaches the API as the scheduler's own user: what it binds, writes and deletes goes through it.
+	Transport client.Transport
+	// Caches holds what it reads. Whoever made them runs them; New must come before that.
+	Caches *client.Caches
+	Clock  clock.WithTicker // nil means the real one
+	Log    *slog.Logger     // nil means slog.Default()
+	// Events records a Kubernetes Event; nil drops them. It must not block.
+	Events func(about client.Object, kind, reason, message string)
+	// Metrics collects numbers under the names that Kubernetes' scheduler uses; nil means that nobody does.
+	Metrics prometheus.Registerer
+	// Profiles, from LoadConfig; the zero value means the defaults.
+	Profiles Profiles
+	// Plugins are more plugins by name, for Profiles to enable. They can't replace those of scheduler/plugins.
+	Plugins map[string]framework.Factory
+	// Rand chooses among equally good nodes; nil means a random one.
+	Rand *rand.Rand
+}
+
+const (
+	patience  = 5 * time.Minute // how long a pod is parked at most without being tried again
+	mostBinds = 256             // bindings under way at once
+)
+
+// Scheduler assigns pods to nodes. Make one with New.
+type Scheduler struct {
+	config Config
+	inbox  inbox
+	world  *world
+	writer *statusWriter
+	meter  *meters
+
+	// What follows belongs to Run's goroutine.
+	nodes     *framework.Nodes
+	queue     *queue
+	profiles  map[string]*framework.Profile
+	placed    map[types.UID]*framework.Pod // on nodes or assumed to be
+	nominated map[types.UID]nomination
+	waiting   map[types.UID]*held // placed pods that Permit plugins hold back
+
+	binds chan struct{} // one token per binding under way
+	tasks sync.WaitGroup
+	ctx   context.Context // of Run; for what it starts
+}
+
+type nomination struct {
+	pod  *framework.Pod
+	node string
+}
+
+// New makes a scheduler and registers it with the caches.
+func New(c Config) (*Scheduler, error) {
+	if c.Transport == nil || c.Caches == nil {
+		return nil, errors.New("scheduler: Config needs Transport and Caches")
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Events == nil {
+		c.Events = func(client.Object, string, string, string) {}
+	}
+	if c.Rand == nil {
+		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if len(c.Profiles.Profiles) == 0 {
+		var err error
+		if c.Profiles, err = ParseConfig(nil); err != nil {
+			return nil, err
+		}
+	}
+	s := &Scheduler{config: c, nodes: framework.NewNodes(), profiles: map[string]*framework.Profile{}, placed: map[types.UID]*framework.Pod{},
+		nominated: map[types.UID]nomination{}, waiting: map[types.UID]*held{}, binds: make(chan struct{}, mostBinds), meter: newMeters(c.Metrics)}
+	s.inbox.notify = make(chan struct{}, 1)
+	s.writer = newStatusWriter(c)
+	s.world = newWorld(c, &s.inbox)
+	if err := s.build(); err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	s.world.watch()
+	return s, nil
+}
+
+func (s *Scheduler) build() error {
+	factories := plugins.Registry()
+	for name, f := range s.config.Plugins {
+		if _, taken := factories[name]; taken {
+			return fmt.Errorf("plugin %q can't be replaced", name)
+		}
+		factories[name] = f
+	}
+	handle := framework.Handle{Nodes: s.nodes, Bind: s.bindPod, Preempt: s.preempt, Budgets: s.world.budgets, Siblings: s.world.siblings, Volumes: s.world}
+	var sort framework.QueueSortPlugin
+	for _, pc := range s.config.Profiles.Profiles {
+		p, err := buildProfile(pc, factories, handle, s.config.Rand)
+		if err != nil {
+			return err
+		}
+		if sort != nil && sort.Name() != p.QueueSort.Name() {
+			return fmt.Errorf("profile %q sorts the queue by %s, another by %s: there is one queue", p.Name, p.QueueSort.Name(), sort.Name())
+		}
+		sort, s.profiles[p.Name] = p.QueueSort, p
+	}
+	s.queue = newQueue(sort.Less, s.config.Profiles.InitialBackoff, s.config.Profiles.MaxBackoff, patience)
+	return nil
+}
+
+// SchedulerNames lists the values of spec.schedulerName that this scheduler serves.
+func (s *Scheduler) SchedulerNames() []string {
+	var out []string
+	for name := range maps.Keys(s.profiles) {
+		out = append(out, name)
+	}
+	return out
+}
+
+// Run schedules until ctx ends, then waits for the bindings under way.
+func (s *Scheduler) Run(ctx context.Context) error {
+	s.ctx = ctx
+	s.tasks.Go(func() { s.writer.run(ctx) })
+	defer s.tasks.Wait()
+	if err := s.world.wait(ctx); err != nil {
+		return nil // ctx ended
+	}
+	for ctx.Err() == nil {
+		s.drain()
+		for it := s.queue.pop(s.now()); it != nil && ctx.Err() == nil; it = s.queue.pop(s.now()) {
+			s.schedule(it)
+			s.drain()
+		}
+		s.meter.queue(s.queue)
+		s.sleep(ctx)
+	}
+	return nil
+}
+
+func (s *Scheduler) now() time.Time { return s.config.Clock.Now() }
+
+// sleep waits for news, the next due time, or the end of ctx.
+func (s *Scheduler) sleep(ctx context.Context) {
+	var timer <-chan time.Time
+	at, ok := s.queue.due()
+	for _, h := range s.waiting {
+		if !ok || h.until.Before(at) {
+			at, ok = h.until, true
+		}
+	}
+	if ok {
+		t := s.config.Clock.NewTimer(at.Sub(s.now()))
+		defer t.Stop()
+		timer = t.C()
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.inbox.notify:
+	case <-timer:
+		s.expireHeld(s.now())
+	}
+}
+
+// schedule decides about one pod and has the decision carried out.
+func (s *Scheduler) schedule(it *item) {
+	start := s.now()
+	c := it.profile.Begin(it.pod)
+	d, why, err := it.profile.Decide(c)
+	switch {
+	case err != nil:
+		s.meter.attempt(it.profile.Name, "error", s.now().Sub(start))
+		s.failed(it, err)
+	case d == nil:
+		s.meter.attempt(it.profile.Name, "unschedulable", s.now().Sub(start))
+		s.unschedulable(it, c, why)
+	default:
+		s.assume(it, c, d.Node, start)
+	}
+}
+
+// failed puts off a pod for whom something went wrong that is nobody's decision.
+func (s *Scheduler) failed(it *item, err error) {
+	s.config.Log.Error("pod not scheduled; it will be retried", "pod", it.pod.Key(), "error", err)
+	s.queue.fail(it, s.now())
+	s.report(it, corev1.PodReasonSchedulerError, err.Error(), nil)
+}
+
+// unschedulable parks a pod that fits nowhere, after the PostFilter plugins had their chance.
+func (s *Scheduler) unschedulable(it *item, c *framework.Cycle, why *framework.Diagnosis) {
+	var nominate *string
+	if why.PreFilter == nil || why.PreFilter.Code == framework.Unschedulable {
+		nominate = s.postFilter(it, c, why)
+	}
+	s.queue.refuse(it, why.Plugins, s.now())
+	if nominate != nil {
+		s.nominate(it.pod, *nominate)
+	}
+	message := why.Message()
+	if why.Nodes == 0 && why.PreFilter == nil {
+		message = "no nodes available to schedule pods"
+	}
+	s.report(it, corev1.PodReasonUnschedulable, message, nominate)
+}
+
+func (s *Scheduler) postFilter(it *item, c *framework.Cycle, why *framework.Diagnosis) *string {
+	if why.Nodes == 0 {
+		return nil
+	}
+	for _, p := range it.profile.PostFilter {
+		node, keep, status := p.PostFilter(c, why)
+		why.PostFilter = status.Message()
+		if status.Is(framework.Failed) {
+			s.config.Log.Error("post filter failed", "plugin", p.Name(), "pod", it.pod.Key(), "error", status.Message())
+		}
+		if !keep || status.OK() {
+			return &node
+		}
+	}
+	return nil
+}
+
+// report tells the pod's user why it is not scheduled: by an event each time, and by its condition. A nil nominate leaves the nomination as it is.
+func (s *Scheduler) report(it *item, reason, message string, nominate *string) {
+	text := message
+	if len(text) > 1024 {
+		text = text[:1020] + " ..."
+	}
+	s.config.Events(it.pod.Object, corev1.EventTypeWarning, "FailedScheduling", text)
+	s.writer.write(it.pod.Object, reason, message, nominate)
+}
