@@ -127,6 +127,9 @@ func (a *Agent) runSandbox(ctx context.Context, pod *corev1.Pod, attempt int) (m
 	if err != nil {
 		return machine.Sandbox{}, err
 	}
+	if err := a.cfg.Cgroups.Balance(a.active()); err != nil {
+		return machine.Sandbox{}, fmt.Errorf("weights of the pod classes: %w", err)
+	}
 	parent, err := a.cfg.Cgroups.Pod(pod)
 	if err != nil {
 		return machine.Sandbox{}, err
@@ -221,33 +224,6 @@ func (w *worker) removeLog(c *machine.Container) {
 	for _, path := range append(old, c.LogPath) {
 		_ = os.Remove(path)
 	}
-}
-
-func (w *worker) updateContainer(ctx context.Context, pod *corev1.Pod, a machine.Action) (func(), error) {
-	c, _ := machine.Spec(pod, a.Container)
-	if c == nil {
-		return nil, fmt.Errorf("container %s is not in the spec", a.Container)
-	}
-	_, err := w.agent.cfg.Cgroups.Pod(pod)
-	if err == nil {
-		err = w.agent.cfg.Runtime.UpdateContainerResources(ctx, a.ContainerID, &runtimeapi.ContainerResources{Linux: w.agent.builder.Resources(pod, c)})
-	}
-	var got *machine.Container
-	if err == nil {
-		got, err = w.agent.inspect(ctx, a.ContainerID)
-	}
-	return func() {
-		if err != nil {
-			w.mem.Resize[a.ContainerID] = w.mem.Resize[a.ContainerID].Again(w.now(), killFirst, killLast, message(err))
-			w.event(corev1.EventTypeWarning, "ResizeError", fmt.Sprintf("Pod resize failed for container %s: %s", a.Container, message(err)))
-			return
-		}
-		delete(w.mem.Resize, a.ContainerID)
-		// What was asked for now holds, even where the runtime rounds it in what it reports.
-		got.Resources = w.agent.builder.Resources(pod, c)
-		w.putContainer(*got)
-		w.event(corev1.EventTypeNormal, "ResizeCompleted", fmt.Sprintf("Pod resize completed for container %s", a.Container))
-	}, err
 }
 
 // release gives back what only a living pod needs.

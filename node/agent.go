@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,10 +157,33 @@ func (a *Agent) begin() {
 	for _, w := range orphans {
 		w.post(func() { w.gone = true })
 	}
+	a.sweep()
 	for _, w := range all {
 		w.start()
 	}
 	a.pods.OnChange(a.podChanged)
+}
+
+// sweep removes what an earlier agent left on disk of pods that neither the API nor the runtime has.
+func (a *Agent) sweep() {
+	dirs, err := os.ReadDir(filepath.Join(a.cfg.Root, "pods"))
+	if err != nil {
+		return // there is nothing
+	}
+	for _, d := range dirs {
+		uid := types.UID(d.Name())
+		if a.worker(uid) != nil || strings.HasPrefix(d.Name(), ".") {
+			continue
+		}
+		err := errors.Join(a.volumes.TearDown(uid), a.cfg.Cgroups.Remove(uid), os.RemoveAll(a.builder.PodDir(uid)))
+		logs, _ := filepath.Glob(filepath.Join(a.cfg.LogRoot, "*_"+d.Name()))
+		for _, l := range logs {
+			err = errors.Join(err, os.RemoveAll(l))
+		}
+		if err != nil {
+			a.cfg.Log.Warn("what is left of an old pod could not be removed", "uid", uid, "err", err)
+		}
+	}
 }
 
 // podChanged takes in news of a pod from the API.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -255,6 +257,11 @@ func TestContainersAreAdoptedByTheNextAgent(t *testing.T) {
 	before, version := id(m.pod("web"), "main"), m.pod("web").ResourceVersion
 	m.stop()
 	m.delete("gone", ptr(int64(0)))
+	for _, left := range []string{"/pods/old-uid/volumes/x", "/log/default_old_old-uid/main"} {
+		if err := os.MkdirAll(m.root+left, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	m.run()
 	defer m.stop()
 	m.waitFor("what the API no longer has is removed", func() bool { s, _ := m.rt.Size(); return s == 1 })
@@ -264,6 +271,11 @@ func TestContainersAreAdoptedByTheNextAgent(t *testing.T) {
 	})
 	if got := m.pod("web").ResourceVersion; got != version {
 		t.Errorf("the pod was written anew (version %s, before %s): %+v", got, version, m.pod("web").Status)
+	}
+	for _, left := range []string{"/pods/old-uid", "/log/default_old_old-uid"} {
+		if _, err := os.Stat(m.root + left); !os.IsNotExist(err) {
+			t.Errorf("%s of a pod that nobody knows is still there", left)
+		}
 	}
 	m.rt.Exit(before, 1)
 	m.wait("an exit after that is seen", func() bool { return container(m.pod("web"), "main").RestartCount == 1 })
@@ -467,5 +479,45 @@ func TestObservedGeneration(t *testing.T) {
 	p := m.pod("web")
 	if p.Status.ObservedGeneration != 3 || condition(p, corev1.PodReady).ObservedGeneration != 3 {
 		t.Errorf("observed generation %d, of Ready %d, want 3", p.Status.ObservedGeneration, condition(p, corev1.PodReady).ObservedGeneration)
+	}
+}
+
+func TestLogsAreRotated(t *testing.T) {
+	m := newMachine(t, true)
+	m.create(newPod("web"))
+	m.waitReady("web")
+	got, err := m.agent.Container("default", "web", "", "main", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if err := os.Truncate(got.LogPath, 11<<20); err != nil {
+			t.Fatal(err)
+		}
+		m.waitFor("a new log", func() bool {
+			m.fake.Step(10 * time.Second)
+			info, err := os.Stat(got.LogPath)
+			return err == nil && info.Size() == 0
+		})
+	}
+	if old, _ := filepath.Glob(got.LogPath + ".*"); len(old) != 4 {
+		t.Errorf("%d old logs, want 4 beside the present one", len(old))
+	}
+}
+
+func TestFullEmptyDirEndsThePod(t *testing.T) {
+	m := newMachine(t, true)
+	limit := resource.MustParse("64Ki")
+	m.create(newPod("web", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{mount("tmp", "/tmp")}
+	}))
+	m.waitReady("web")
+	if err := os.WriteFile(m.mountOf("web", "main", "/tmp").HostPath+"/big", make([]byte, 100<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.waitFor("failed", func() bool { m.fake.Step(10 * time.Second); return m.pod("web").Status.Phase == corev1.PodFailed })
+	if p := m.pod("web"); p.Status.Reason != "Evicted" || p.Status.Message != `Usage of EmptyDir volume "tmp" exceeds the limit "64Ki". ` {
+		t.Errorf("reason %q, message %q", p.Status.Reason, p.Status.Message)
 	}
 }

@@ -231,6 +231,29 @@ func TestResizeInPlace(t *testing.T) {
 	}
 }
 
+func TestResizeBeyondTheNodeIsInfeasible(t *testing.T) {
+	m := newMachine(t, false)
+	m.create(newPod("web", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: quantities("100m", "64Mi"), Limits: quantities("200m", "64Mi")}
+	}))
+	m.waitReady("web")
+	if _, err := client.Of[*corev1.Pod](m.api).Patch(context.Background(), "default", "web", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"limits":{"cpu":"40"},"requests":{"cpu":"40"}}}]}}`), ""); err != nil {
+		t.Fatal(err)
+	}
+	m.wait("infeasible", func() bool {
+		c := condition(m.pod("web"), corev1.PodResizePending)
+		return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible &&
+			c.Message == "Node didn't have enough capacity: cpu, requested: 40000, used: 0, capacity: 4000"
+	})
+	if got := m.rt.Find("web", "main").Resources.Linux.CpuQuota; got != 20000 {
+		t.Errorf("quota %d, want the old 20000", got)
+	}
+	if got := container(m.pod("web"), "main").Resources.Limits.Cpu().String(); got != "200m" {
+		t.Errorf("the status tells of a limit of %s, which the container does not have", got)
+	}
+}
+
 func TestViewFindsContainers(t *testing.T) {
 	m := newMachine(t, true)
 	m.create(newPod("web"))

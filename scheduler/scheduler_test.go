@@ -285,16 +285,17 @@ func TestNoNodeIsOvercommitted(t *testing.T) {
 	used := map[string]int{}
 	c.wait("24 pods are bound and 6 are not", func() bool {
 		clear(used)
-		waiting := 0
+		waiting, bound := 0, 0
 		for i := range 30 {
 			name := fmt.Sprintf("p%02d", i)
 			if n := c.nodeOf(name); n != "" {
 				used[n]++
+				bound++
 			} else if c.condition(name).Reason == corev1.PodReasonUnschedulable {
 				waiting++
 			}
 		}
-		return waiting == 6
+		return waiting == 6 && bound == 24
 	})
 	for n, count := range used {
 		if count != 6 {

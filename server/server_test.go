@@ -289,8 +289,8 @@ func TestAnUnmodifiedOperator(t *testing.T) {
 	writeCertificate(t, filepath.Join(dir, "k8s-webhook-server", "serving-certs"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cmd := exec.CommandContext(ctx, operator, "--kubeconfig", q.config)
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd := exec.CommandContext(ctx, operator)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "KUBECONFIG="+q.config)
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

@@ -38,12 +38,13 @@ var _ = kind.Add(&Group, kind.Def[discoveryv1.EndpointSlice]{
 	},
 })
 
-// counted is what a slice's generation counts changes of: consumers read the labels too.
+// counted is what a slice's generation counts changes of: consumers read the labels too. Its fields are exported for the
+// comparison, which reflects.
 type counted struct {
-	addressType discoveryv1.AddressType
-	endpoints   []discoveryv1.Endpoint
-	ports       []discoveryv1.EndpointPort
-	labels      map[string]string
+	AddressType discoveryv1.AddressType
+	Endpoints   []discoveryv1.Endpoint
+	Ports       []discoveryv1.EndpointPort
+	Labels      map[string]string
 }
 
 // shown bounds the columns that list ports and addresses.

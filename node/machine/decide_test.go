@@ -76,7 +76,9 @@ func TestDecide(t *testing.T) {
 	sidecars := func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{{Name: "one", Image: "i", RestartPolicy: always()}, {Name: "two", Image: "i", RestartPolicy: always()}}
 	}
-	inits := func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "i1", Image: "i"}, {Name: "i2", Image: "i"}} }
+	inits := func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "i1", Image: "i"}, {Name: "i2", Image: "i"}}
+	}
 	never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
 	for _, test := range []struct {
 		name string
@@ -155,7 +157,9 @@ func TestShorterGraceOvertakes(t *testing.T) {
 }
 
 func TestSidecarsShareTheGraceOfThePod(t *testing.T) {
-	w := newWorld(pod(func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: "i", RestartPolicy: always()}} })).
+	w := newWorld(pod(func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: "i", RestartPolicy: always()}}
+	})).
 		sandbox(true).container("side", machine.Running, 0).container("a", machine.Running, 0).deleted(30)
 	w.in.Memory.TerminatingSince = now
 	if got := keys(machine.Decide(w.in)); got != "KillContainer/id-a 30s" {

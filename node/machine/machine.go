@@ -98,6 +98,7 @@ type Retry struct {
 	Count   int
 	At      time.Time
 	Message string
+	Reason  string // a word for it, where there is one
 }
 
 // ContainerMemory is what is remembered of a container by name.

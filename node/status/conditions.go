@@ -14,7 +14,7 @@ import (
 // owned are the conditions that the node writes; others are carried over.
 var owned = map[corev1.PodConditionType]bool{
 	corev1.PodReadyToStartContainers: true, corev1.PodInitialized: true, corev1.PodReady: true,
-	corev1.ContainersReady: true, corev1.PodScheduled: true, corev1.PodResizeInProgress: true, corev1.AllContainersRestarting: true,
+	corev1.ContainersReady: true, corev1.PodScheduled: true, corev1.PodResizeInProgress: true, corev1.PodResizePending: true, corev1.AllContainersRestarting: true,
 }
 
 func (g *generator) conditions(s *corev1.PodStatus) {
@@ -171,7 +171,10 @@ func (g *generator) resizing() *corev1.PodCondition {
 			continue
 		}
 		c := &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
-		if r := g.Machine.Memory.Resize[got.ID]; r.Count > 0 {
+		switch r := g.Machine.Memory.Resize[got.ID]; {
+		case r.Reason != "": // there is no room for it
+			c.Type, c.Reason, c.Message = corev1.PodResizePending, r.Reason, r.Message
+		case r.Count > 0:
 			c.Reason, c.Message = corev1.PodReasonError, r.Message
 		}
 		return c

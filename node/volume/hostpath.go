@@ -18,7 +18,7 @@ func (j *job) hostPath(path string, kind *corev1.HostPathType) (mounted, error) 
 	if err := checkHostPath(path, want); err != nil {
 		return mounted{}, err
 	}
-	return mounted{path: path}, nil
+	return mounted{path: path, host: true}, nil
 }
 
 func checkHostPath(path string, want corev1.HostPathType) error {

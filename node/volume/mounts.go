@@ -45,7 +45,8 @@ func (m *Manager) mount(pod *corev1.Pod, c *corev1.Container, i, attempt int, en
 	if !filepath.IsAbs(path) {
 		path = "/" + path
 	}
-	out := &runtimeapi.Mount{ContainerPath: path, HostPath: v.path, Readonly: vm.ReadOnly || v.readOnly, Propagation: propagation(vm)}
+	out := &runtimeapi.Mount{ContainerPath: path, HostPath: v.path, Readonly: vm.ReadOnly || v.readOnly, Propagation: propagation(vm),
+		SelinuxRelabel: !v.host && v.image == nil}
 	if out.RecursiveReadOnly, err = m.recursive(vm); err != nil {
 		return nil, err
 	}

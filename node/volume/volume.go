@@ -67,6 +67,7 @@ type mounted struct {
 	path     string
 	readOnly bool
 	image    *runtimeapi.ImageSpec
+	host     bool // it is the host's own, not made for the pod: its SELinux label stays
 }
 
 // New makes a Manager.
