@@ -27,7 +27,7 @@ build: ## Build bin/yare
 
 programs: $(RUNTIME)/.built ## Build containerd, its shim, runc and the CNI plugins from pinned modules
 
-$(RUNTIME)/.built: node/runtime/programs/go.mod node/runtime/programs/go.sum $(shell find node/runtime/programs -name '*.go' -o -name 'Makefile')
+$(RUNTIME)/.built: node/runtime/programs/go.mod node/runtime/programs/go.sum $(shell find node/runtime/programs node/runtime/pause -name '*.go' -o -name 'Makefile')
 	$(MAKE) -C node/runtime/programs BIN=$(RUNTIME)
 	touch $@
 

@@ -275,3 +275,25 @@ func TestServeDrains(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Permission can hang on what a list or watch is narrowed to, over HTTP and in process alike.
+func TestSelectorsReachTheAuthorizer(t *testing.T) {
+	own := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		selected, _ := a.GetFieldSelector()
+		if a.GetName() == "mine" || len(selected) == 1 && selected[0].Field == "spec.nodeName" && selected[0].Value == "n1" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionDeny, "not yours", nil
+	})
+	h := start(t, func(c *apiserverConfig) { c.Authorizer = own })
+	for selector, allowed := range map[string]bool{"spec.nodeName=n1": true, "metadata.name=mine": true, "spec.nodeName=n2": false, "": false} {
+		a := h.do("GET", "/api/v1/pods?fieldSelector="+selector, "")
+		_, _, err := h.local().List(within(t), podRef(""), metav1.ListOptions{FieldSelector: selector})
+		if (a.code == 200) != allowed || (err == nil) != allowed {
+			t.Errorf("%q: %d over HTTP, %v in process", selector, a.code, err)
+		}
+		if !allowed && !strings.Contains(a.body, "not yours") {
+			t.Errorf("%q: refused without a reason: %s", selector, a.body)
+		}
+	}
+}

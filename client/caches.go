@@ -141,7 +141,8 @@ func (c *Caches) store(gvr schema.GroupVersionResource, opts CacheOptions) *stor
 
 // CacheOf returns the cache of T with these options, made on first use.
 //
-// Indexes that different callers add to one cache do not collide: By looks up the caller's own, then the first of that name.
+// Indexes that different callers add to one cache do not collide: By looks up the caller's own, then the first of that name. See [SharedIndex] for those
+// that several callers mean to have in common.
 func CacheOf[T Object](c *Caches, opts CacheOptions) Cache[T] {
 	return CacheOfResource[T](c, ResourceOf[T](), opts)
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -145,10 +146,16 @@ func (s *store) onChange(f func(old, new Object)) {
 	s.handlers = append(s.handlers, f)
 }
 
+// SharedIndex begins the name of an index that means the same to whoever adds it: it is kept once, by its first function.
+const SharedIndex = "shared/"
+
 func (s *store) addIndex(name string, of func(Object) []string) *index {
-	x := &index{of: of, byValue: map[string]map[types.NamespacedName]Object{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if x := s.named[name]; x != nil && strings.HasPrefix(name, SharedIndex) {
+		return x
+	}
+	x := &index{of: of, byValue: map[string]map[types.NamespacedName]Object{}}
 	for _, objects := range s.objects {
 		for _, o := range objects {
 			x.move(keyOf(o), nil, o)

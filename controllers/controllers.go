@@ -4,10 +4,14 @@ package controllers
 
 import (
 	"github.com/yare-project/yare/controllers/certificates"
+	"github.com/yare-project/yare/controllers/cronjob"
+	"github.com/yare-project/yare/controllers/daemonset"
 	"github.com/yare-project/yare/controllers/deployment"
+	"github.com/yare-project/yare/controllers/disruption"
 	"github.com/yare-project/yare/controllers/endpoints"
 	"github.com/yare-project/yare/controllers/endpointslice"
 	"github.com/yare-project/yare/controllers/garbagecollector"
+	"github.com/yare-project/yare/controllers/job"
 	"github.com/yare-project/yare/controllers/namespace"
 	"github.com/yare-project/yare/controllers/nodeipam"
 	"github.com/yare-project/yare/controllers/nodelifecycle"
@@ -16,7 +20,9 @@ import (
 	"github.com/yare-project/yare/controllers/rootca"
 	"github.com/yare-project/yare/controllers/served"
 	"github.com/yare-project/yare/controllers/serviceaccount"
+	"github.com/yare-project/yare/controllers/statefulset"
 	"github.com/yare-project/yare/controllers/tainteviction"
+	"github.com/yare-project/yare/controllers/ttl"
 	"github.com/yare-project/yare/loop"
 )
 
@@ -46,6 +52,12 @@ func All(c Config) []loop.Descriptor {
 		deployment.Descriptor(),
 		replicaset.Descriptor(),
 		replicaset.ReplicationDescriptor(),
+		statefulset.Descriptor(),
+		daemonset.Descriptor(),
+		job.Descriptor(),
+		cronjob.Descriptor(),
+		ttl.Descriptor(),
+		disruption.Descriptor(),
 		endpointslice.Descriptor(),
 		endpoints.Descriptor(),
 		nodelifecycle.Descriptor(c.NodeLifecycle),

@@ -125,16 +125,15 @@ func resources(k *kind.Kind, v *kind.Version, out map[string]string) {
 }
 
 func subVerbs(s kind.ErasedSub) []string {
-	methods := s.Methods
 	switch {
 	case s.Create != nil:
 		return []string{"create"}
-	case s.Replace != nil && len(methods) == 0:
+	case s.Replace != nil:
 		return []string{"get", "patch", "update"}
 	}
 	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}
 	var verbs []string
-	for _, m := range methods {
+	for _, m := range s.Methods {
 		if verb[m] != "" {
 			verbs = append(verbs, verb[m])
 		}

@@ -15,22 +15,24 @@ import (
 )
 
 // admit judges a pod that the node meets for the first time. One that was at work before this agent was is not judged again.
-func (a *Agent) admit(pod *corev1.Pod, w *worker) *machine.Verdict {
+func (a *Agent) admit(pod *corev1.Pod) *machine.Verdict {
 	if pod.Status.StartTime != nil || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
 	var others []*corev1.Pod
-	for _, o := range a.all() {
-		if s := o.view.Load(); o != w && o.counts(s.pod) {
-			others = append(others, s.pod)
+	for _, o := range a.active() {
+		if o.UID != pod.UID {
+			others = append(others, o)
 		}
 	}
-	node := a.node.present()
-	return judge(pod, others, node, a.cfg.MaxPods)
+	if v := judgeSysctls(pod, a.cfg.AllowedUnsafeSysctls); v != nil {
+		return v
+	}
+	return judge(pod, others, a.node.present(), a.cfg.MaxPods)
 }
 
 // counts answers whether a pod uses the node's resources.
-func (w *worker) counts(pod *corev1.Pod) bool {
+func counts(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
@@ -62,11 +64,11 @@ func judge(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, maxPods int
 }
 
 func predicate(name, why string) *machine.Verdict {
-	return &machine.Verdict{Reason: name, Message: fmt.Sprintf("Pod was rejected: Predicate %s failed: %s", name, why)}
+	return &machine.Verdict{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }
 
 func outOf(name corev1.ResourceName, requested, used, capacity int64) *machine.Verdict {
-	return &machine.Verdict{Reason: "OutOf" + string(name), Message: fmt.Sprintf("Pod was rejected: Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+	return &machine.Verdict{Reason: "OutOf" + string(name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		name, requested, used, capacity)}
 }
 

@@ -93,7 +93,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		Facts: a.facts, RecursiveReadOnly: a.builder.RecursiveReadOnly, Clock: a.cfg.Clock})
 
 	a.running.Go(func() { a.node.run(ctx) })
-	for _, synced := range []<-chan struct{}{a.pods.Synced(), a.services.Synced(), a.classes.Synced()} {
+	for _, synced := range []<-chan struct{}{a.pods.Synced(), a.services.Synced(), a.classes.Synced(), a.node.registered} {
 		select {
 		case <-synced:
 		case <-ctx.Done():
@@ -145,7 +145,7 @@ func (a *Agent) begin() {
 	a.started = true
 	var orphans []*worker
 	for _, w := range a.workers {
-		if !w.adopted() {
+		if !w.known {
 			orphans = append(orphans, w)
 		}
 	}
@@ -214,7 +214,7 @@ func (a *Agent) desire(pod *corev1.Pod) {
 	w.known = true
 	a.mu.Unlock()
 	if fresh {
-		verdict := a.admit(pod, w)
+		verdict := a.admit(pod)
 		w.post(func() { w.meet(pod, verdict) })
 		return
 	}

@@ -61,6 +61,8 @@ type Config struct {
 	Taints []corev1.Taint
 	// SeccompUnconfined makes containers that name no seccomp profile run without the runtime's default one.
 	SeccompUnconfined bool
+	// AllowedUnsafeSysctls are kernel parameters that pods may set beside the safe ones; a pattern may end with *.
+	AllowedUnsafeSysctls []string
 	// KubeletVersion is reported in the Node's status; default v1.36.0+yare.
 	KubeletVersion string
 

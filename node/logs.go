@@ -104,13 +104,13 @@ func (a *Agent) rotate(ctx context.Context, c machine.Container) error {
 		return err
 	}
 	if err := a.cfg.Runtime.ReopenContainerLog(ctx, c.ID); err != nil {
-		return fmt.Errorf("reopen: %w", errorsJoinRename(err, aside, c.LogPath))
+		return fmt.Errorf("reopen: %w", putBack(err, aside, c.LogPath))
 	}
 	return nil
 }
 
-// errorsJoinRename puts a log back that could not be reopened: the container writes to it still.
-func errorsJoinRename(err error, aside, path string) error {
+// putBack puts a log back that could not be reopened: the container writes to it still.
+func putBack(err error, aside, path string) error {
 	if back := os.Rename(aside, path); back != nil {
 		return fmt.Errorf("%w (and the log stays at %s: %v)", err, aside, back)
 	}

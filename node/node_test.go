@@ -129,7 +129,14 @@ func TestPodsThatDoNotFitAreRefused(t *testing.T) {
 			func(p *corev1.Pod) {
 				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
 			}},
-		{"os", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: "windows"} }},
+		{"os", "PodOSNotSupported", "Pod was rejected: Failed to admit pod as the OS field doesn't match node OS", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: "windows"} }},
+		{"sysctl", "SysctlForbidden", `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted`, func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+		}},
+		{"sysctl of the host", "SysctlForbidden", `Pod was rejected: forbidden sysctl: "net.ipv4.tcp_rmem" not allowed with host net enabled`, func(p *corev1.Pod) {
+			p.Spec.HostNetwork = true
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net.ipv4.tcp_rmem", Value: "1"}}}
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newMachine(t, false)
@@ -159,7 +166,7 @@ func TestSandboxAndContainerConfig(t *testing.T) {
 		p.Spec.HostAliases = []corev1.HostAlias{{IP: "203.0.113.1", Hostnames: []string{"alias", "other"}}}
 		p.Spec.ShareProcessNamespace = ptr(true)
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: []int64{3000}, FSGroup: ptr(int64(2000)),
-			Sysctls: []corev1.Sysctl{{Name: "net/core/somaxconn", Value: "1024"}}}
+			Sysctls: []corev1.Sysctl{{Name: "net/ipv4/tcp_keepalive_time", Value: "1024"}}}
 		c := &p.Spec.Containers[0]
 		c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: "TCP"}, {ContainerPort: 81}}
 		c.Resources = corev1.ResourceRequirements{Requests: quantities("100m", "128Mi"), Limits: quantities("250m", "256Mi")}
@@ -171,7 +178,7 @@ func TestSandboxAndContainerConfig(t *testing.T) {
 	if d := cmp.Diff([]string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"}, s.DnsConfig.Searches[:3]); d != "" {
 		t.Errorf("search domains (-want +got):\n%s", d)
 	}
-	if s.Hostname != "host" || s.DnsConfig.Servers[0] != "10.43.0.10" || s.Linux.Sysctls["net.core.somaxconn"] != "1024" || len(s.PortMappings) != 1 ||
+	if s.Hostname != "host" || s.DnsConfig.Servers[0] != "10.43.0.10" || s.Linux.Sysctls["net.ipv4.tcp_keepalive_time"] != "1024" || len(s.PortMappings) != 1 ||
 		s.PortMappings[0].HostPort != 8080 || s.Linux.SecurityContext.NamespaceOptions.Pid != runtimeapi.NamespaceMode_POD {
 		t.Errorf("sandbox: %v", s)
 	}

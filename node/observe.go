@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -175,11 +174,17 @@ func (a *Agent) take(ctx context.Context, e *runtimeapi.ContainerEventResponse) 
 		uid = a.ids[e.ContainerId]
 	}
 	w := a.workers[uid]
+	deleted := e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
+	switch {
+	case deleted:
+		delete(a.ids, e.ContainerId)
+	case w != nil:
+		a.ids[e.ContainerId] = uid
+	}
 	a.mu.Unlock()
 	if w == nil {
 		return // not a pod of ours, or one that is gone already
 	}
-	a.remember(e.ContainerId, uid)
 	sandbox := e.GetPodSandboxStatus()
 	var known []machine.Container
 	described := false
@@ -189,7 +194,6 @@ func (a *Agent) take(ctx context.Context, e *runtimeapi.ContainerEventResponse) 
 		known = append(known, c)
 		described = described || s.Id == e.ContainerId
 	}
-	deleted := e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 	w.post(func() {
 		if sandbox != nil {
 			w.obs.PutSandbox(fromSandbox(sandbox))
@@ -289,48 +293,4 @@ func (w *worker) lastWords(c *machine.Container) string {
 		return logTail(c.LogPath, maxLogLines, maxLogWords)
 	}
 	return ""
-}
-
-func fromSandbox(s *runtimeapi.PodSandboxStatus) machine.Sandbox {
-	out := machine.Sandbox{ID: s.Id, Ready: s.State == runtimeapi.PodSandboxState_SANDBOX_READY, Attempt: s.GetMetadata().GetAttempt(),
-		CreatedAt: time.Unix(0, s.CreatedAt)}
-	if ip := s.GetNetwork().GetIp(); ip != "" {
-		out.IPs = append(out.IPs, ip)
-	}
-	for _, ip := range s.GetNetwork().GetAdditionalIps() {
-		out.IPs = append(out.IPs, ip.Ip)
-	}
-	return out
-}
-
-func fromStatus(s *runtimeapi.ContainerStatus) machine.Container {
-	c := machine.Container{ID: s.Id, Name: s.GetMetadata().GetName(), Attempt: int(s.GetMetadata().GetAttempt()),
-		Hash: s.Annotations[launch.AnnotationHash], CreatedAt: stamp(s.CreatedAt), StartedAt: stamp(s.StartedAt), FinishedAt: stamp(s.FinishedAt),
-		ExitCode: s.ExitCode, Reason: s.Reason, Message: s.Message, Image: s.GetImage().GetImage(), ImageID: s.ImageId, ImageRef: s.ImageRef,
-		LogPath: s.LogPath, Resources: s.GetResources().GetLinux(), User: s.GetUser().GetLinux(), StopSignal: s.StopSignal,
-		TerminationPath: s.Annotations[launch.AnnotationTerminationPath], TerminationPolicy: s.Annotations[launch.AnnotationTerminationPolicy]}
-	if name := s.Labels[launch.LabelContainerName]; name != "" {
-		c.Name = name
-	}
-	if n, err := strconv.Atoi(s.Annotations[launch.AnnotationRestartCount]); err == nil {
-		c.Attempt = n
-	}
-	switch s.State {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		c.State = machine.Created
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		c.State = machine.Running
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		c.State = machine.Exited
-	default:
-		c.State = machine.Unknown
-	}
-	return c
-}
-
-func stamp(nanos int64) time.Time {
-	if nanos == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, nanos)
 }

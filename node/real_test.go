@@ -66,6 +66,19 @@ func realMachine(t *testing.T, objects ...client.Object) (*machineUnderTest, fun
 	return m, real
 }
 
+// waitLog waits until a pod's container has printed text.
+func (m *machineUnderTest) waitLog(pod, text string) {
+	m.t.Helper()
+	m.waitFor(pod+" prints "+text, func() bool {
+		c, err := m.agent.Container("default", pod, "", "main", false)
+		if err != nil {
+			return false
+		}
+		b, _ := os.ReadFile(c.LogPath)
+		return strings.Contains(string(b), text)
+	})
+}
+
 func prog(args ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Containers[0].Image, p.Spec.Containers[0].Args = runtimetest.Image, args
@@ -94,6 +107,7 @@ func TestRealContainers(t *testing.T) {
 		if !strings.HasPrefix(c.ContainerID, "containerd://") || c.Image != runtimetest.Image {
 			t.Errorf("container status %+v", c)
 		}
+		m.waitLog("plain", "waiting") // before that it knows no signal yet
 		start = time.Now()
 		m.delete("plain", nil)
 		m.wait("gone", func() bool { return m.pod("plain") == nil })
@@ -141,7 +155,7 @@ func TestRealContainers(t *testing.T) {
 	t.Run("nothing is left", func(t *testing.T) {
 		m.t = t
 		for _, name := range []string{"full", "exits", "tail", "crash"} {
-			m.delete(name, nil)
+			m.delete(name, ptr(int64(3)))
 		}
 		m.wait("all gone", func() bool {
 			return m.pod("full") == nil && m.pod("exits") == nil && m.pod("tail") == nil && m.pod("crash") == nil

@@ -35,6 +35,8 @@ type registration struct {
 	runtimeVersion string
 	handlers       []*runtimeapi.RuntimeHandler
 	features       *runtimeapi.RuntimeFeatures
+	// registered is closed once the API has the Node: pods are judged by its labels and taints.
+	registered chan struct{}
 
 	mu   sync.Mutex
 	node *corev1.Node // newest from the API
@@ -43,7 +45,7 @@ type registration struct {
 }
 
 func newRegistration(a *Agent) *registration {
-	return &registration{Agent: a, cache: client.CacheOf[*corev1.Node](a.cfg.Caches, client.CacheOptions{FieldSelector: "metadata.name=" + a.cfg.Name})}
+	return &registration{Agent: a, registered: make(chan struct{}), cache: client.CacheOf[*corev1.Node](a.cfg.Caches, client.CacheOptions{FieldSelector: "metadata.name=" + a.cfg.Name})}
 }
 
 // run registers the Node, and keeps its status and Lease until ctx ends.
@@ -63,6 +65,7 @@ func (r *registration) run(ctx context.Context) {
 	if !r.register(ctx) {
 		return
 	}
+	close(r.registered)
 	r.nodeEvent("Starting", "Starting kubelet.")
 	r.running.Go(func() { r.keepLease(ctx) })
 	wait := firstCheck

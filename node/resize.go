@@ -95,7 +95,7 @@ func detail(v *machine.Verdict) string {
 func (a *Agent) active() []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, w := range a.all() {
-		if s := w.view.Load(); s.pod.Spec.NodeName != "" && w.counts(s.pod) {
+		if s := w.view.Load(); s.pod.Spec.NodeName != "" && counts(s.pod) {
 			out = append(out, s.pod)
 		}
 	}

@@ -63,8 +63,6 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	return w
 }
 
-func (w *worker) adopted() bool { return w.known }
-
 // post asks the worker's goroutine to run f, and then to decide again. It never blocks.
 func (w *worker) post(f func()) {
 	w.mu.Lock()
@@ -146,7 +144,7 @@ func (w *worker) meet(pod *corev1.Pod, verdict *machine.Verdict) {
 	w.seedProbes()
 	w.agent.objects.Hold(w.uid, objects.Of(pod))
 	if verdict != nil {
-		w.mem.Verdict = verdict
+		w.mem.Verdict = &machine.Verdict{Reason: verdict.Reason, Message: "Pod was rejected: " + verdict.Message}
 		w.event(corev1.EventTypeWarning, verdict.Reason, verdict.Message)
 	}
 }
@@ -170,10 +168,10 @@ func (w *worker) update(pod *corev1.Pod) {
 }
 
 func downwardChanged(old, pod *corev1.Pod) bool {
-	return launchLabels(old.Labels, pod.Labels) || launchLabels(old.Annotations, pod.Annotations)
+	return differ(old.Labels, pod.Labels) || differ(old.Annotations, pod.Annotations)
 }
 
-func launchLabels(a, b map[string]string) bool {
+func differ(a, b map[string]string) bool {
 	if len(a) != len(b) {
 		return true
 	}

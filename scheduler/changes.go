@@ -166,6 +166,7 @@ func selfChanged(a, b *corev1.Pod) bool {
 func (s *Scheduler) nodeChanged(new *corev1.Node, gone string) {
 	if new == nil {
 		s.nodes.RemoveNode(gone)
+		s.wake(&framework.Event{Kind: framework.NodeRemoved, Slot: -1})
 		return
 	}
 	old := s.nodes.SetNode(new)

@@ -17,6 +17,7 @@ import (
 // preempt has victims deleted, so that pod finds room on node.
 func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framework.Pod) {
 	s.meter.preempted.Observe(float64(len(victims)))
+	s.unnominateLower(pod, node)
 	for _, v := range victims {
 		if h := s.waiting[v.Object.UID]; h != nil {
 			h.reject("preempted") // it is nobody's pod yet: it goes back to the queue
@@ -30,6 +31,27 @@ func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framewor
 			}
 			s.config.Events(obj, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.Object.UID, node))
 		})
+	}
+}
+
+// unnominateLower lets less important pods look elsewhere than at a node where pod now takes the room.
+func (s *Scheduler) unnominateLower(pod *framework.Pod, node string) {
+	for uid, other := range s.nominated {
+		if other.node != node || other.pod.Priority >= pod.Priority {
+			continue
+		}
+		s.nominateUID(uid, nil, "")
+		obj := other.pod.Object
+		s.tasks.Go(func() {
+			body := []byte(`{"status":{"nominatedNodeName":null}}`)
+			_, err := client.Of[*corev1.Pod](s.config.Transport).Patch(s.ctx, obj.Namespace, obj.Name, types.StrategicMergePatchType, body, "status")
+			if err != nil && !apierrors.IsNotFound(err) && s.ctx.Err() == nil {
+				s.config.Log.Warn("nomination not cleared", "pod", obj.Namespace+"/"+obj.Name, "error", err)
+			}
+		})
+		if it := s.queue.items[uid]; it != nil && it.place == parked {
+			s.queue.ready(it, s.now())
+		}
 	}
 }
 

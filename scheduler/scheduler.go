@@ -209,10 +209,7 @@ func (s *Scheduler) failed(it *item, err error) {
 
 // unschedulable parks a pod that fits nowhere, after the PostFilter plugins had their chance.
 func (s *Scheduler) unschedulable(it *item, c *framework.Cycle, why *framework.Diagnosis) {
-	var nominate *string
-	if why.PreFilter == nil || why.PreFilter.Code == framework.Unschedulable {
-		nominate = s.postFilter(it, c, why)
-	}
+	nominate := s.postFilter(it, c, why)
 	s.queue.refuse(it, why.Plugins, s.now())
 	if nominate != nil {
 		s.nominate(it.pod, *nominate)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -341,4 +342,120 @@ profiles:
 	})
 	c.server.MustCreate(node("n2", "4"))
 	c.wait("it is bound", func() bool { return c.nodeOf("even") == "n2" })
+}
+
+func TestImportantPodTakesThePlaceOfAnother(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "1"))
+	c.server.MustCreate(pod("low", "600m", priority(1)))
+	c.wait("low is bound", func() bool { return c.nodeOf("low") == "a" })
+	c.server.MustCreate(pod("tiny", "300m", priority(0)))
+	c.wait("tiny is bound", func() bool { return c.nodeOf("tiny") == "a" })
+	c.server.MustCreate(pod("high", "700m", priority(100)))
+	c.wait("high waits for its node", func() bool { p := c.pod("high"); return p != nil && p.Status.NominatedNodeName == "a" })
+	c.wait("low is told to leave", func() bool { p := c.pod("low"); return p != nil && p.DeletionTimestamp != nil })
+	if p := c.pod("tiny"); p.DeletionTimestamp != nil {
+		t.Error("tiny was preempted though high fits beside it")
+	}
+	disrupted := false
+	for _, x := range c.pod("low").Status.Conditions {
+		disrupted = disrupted || x.Type == corev1.DisruptionTarget && x.Reason == corev1.PodReasonPreemptionByScheduler
+	}
+	if !disrupted {
+		t.Error("the victim has no condition DisruptionTarget")
+	}
+	c.poll("event", 0, func() bool { return c.hasEvent("low Normal Preempted: Preempted by pod") })
+	c.server.MustCreate(pod("thief", "600m", priority(50))) // may not take the room that is being made
+	zero := int64(0)
+	if err := client.Of[*corev1.Pod](c.server).Delete(context.Background(), "default", "low", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("high is bound", func() bool { return c.nodeOf("high") == "a" })
+	if c.nodeOf("thief") != "" {
+		t.Error("a less important pod took the room")
+	}
+}
+
+func TestNobodyToPreemptIsExplained(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "1"))
+	c.server.MustCreate(node("b", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+	c.server.MustCreate(pod("first", "1", priority(5)))
+	c.wait("first is bound", func() bool { return c.nodeOf("first") == "a" })
+	c.server.MustCreate(pod("equal", "1", priority(5)))
+	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. " +
+		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+	c.wait("condition", func() bool { return c.condition("equal").Message == want })
+}
+
+func TestPreemptionSparesBudgets(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}})
+	on := func(node, app string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.NodeName, p.Labels = node, map[string]string{"app": app} }
+	}
+	c.server.MustCreate(node("a", "1"))
+	c.server.MustCreate(node("b", "1"))
+	c.server.MustCreate(pod("db", "1", on("a", "db"), priority(1)))
+	c.server.MustCreate(pod("web", "1", on("b", "web"), priority(9)))
+	c.server.MustCreate(pod("high", "1", priority(100)))
+	c.wait("web is told to leave", func() bool { p := c.pod("web"); return p != nil && p.DeletionTimestamp != nil })
+	if p := c.pod("db"); p.DeletionTimestamp != nil {
+		t.Error("a pod under a budget was preempted though another was not")
+	}
+}
+
+func TestNeverPreempting(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "1"))
+	c.server.MustCreate(pod("low", "1"))
+	c.wait("low is bound", func() bool { return c.nodeOf("low") == "a" })
+	never := corev1.PreemptNever
+	c.server.MustCreate(pod("polite", "1", priority(100), func(p *corev1.Pod) { p.Spec.PreemptionPolicy = &never }))
+	c.wait("condition", func() bool {
+		return c.condition("polite").Message == "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+	})
+}
+
+func TestAntiAffinitySpreadsReplicas(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "8"))
+	c.server.MustCreate(node("b", "8"))
+	apart := func(p *corev1.Pod) {
+		p.Labels = map[string]string{"app": "db"}
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}}}
+	}
+	for _, name := range []string{"x", "y", "z"} {
+		c.server.MustCreate(pod(name, "100m", apart))
+	}
+	c.wait("two are bound, one waits", func() bool {
+		nodes, waits := map[string]bool{}, 0
+		for _, name := range []string{"x", "y", "z"} {
+			if n := c.nodeOf(name); n != "" {
+				nodes[n] = true
+			} else if strings.HasPrefix(c.condition(name).Message, "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.") {
+				waits++
+			}
+		}
+		return len(nodes) == 2 && waits == 1
+	})
+}
+
+func TestPodWaitsForItsFriend(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "8"))
+	c.server.MustCreate(node("b", "8"))
+	c.server.MustCreate(pod("cache", "100m", func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: "kubernetes.io/hostname", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}}}
+	}))
+	c.wait("it waits", func() bool {
+		return strings.Contains(c.condition("cache").Message, "2 node(s) didn't match pod affinity rules")
+	})
+	c.server.MustCreate(pod("other", "100m"))
+	c.wait("other is bound", func() bool { return c.nodeOf("other") != "" })
+	c.server.MustCreate(pod("db", "100m", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }))
+	c.wait("both are on one node", func() bool { return c.nodeOf("cache") != "" && c.nodeOf("cache") == c.nodeOf("db") })
 }

@@ -16,8 +16,9 @@ import (
 
 // world is what the scheduler reads of the cluster.
 type world struct {
-	config Config
-	inbox  *inbox
+	config    Config
+	inbox     *inbox
+	claimTick tick
 
 	pods         client.Cache[*corev1.Pod]
 	nodes        client.Cache[*corev1.Node]
@@ -70,7 +71,10 @@ func (w *world) watch() {
 		})
 	})
 	w.pods.OnChange(func(old, new *corev1.Pod) { tell(func(s *Scheduler) { s.podChanged(old, new) }) })
-	w.claims.OnChange(func(_, _ *corev1.PersistentVolumeClaim) { w.woken(framework.ClaimChanged) })
+	w.claims.OnChange(func(_, _ *corev1.PersistentVolumeClaim) {
+		w.claimTick.fire()
+		w.woken(framework.ClaimChanged)
+	})
 	w.volumes.OnChange(func(_, _ *corev1.PersistentVolume) { w.woken(framework.VolumeChanged) })
 	w.classes.OnChange(func(_, _ *storagev1.StorageClass) { w.woken(framework.StorageClassChanged) })
 }

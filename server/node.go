@@ -223,7 +223,8 @@ func (n *nodeParts) serveAPI(ctx context.Context) error {
 	}
 	api, err := kubeletapi.New(kubeletapi.Config{
 		NodeName: c.NodeName, View: n.agent, Runtime: n.service, Images: n.images, Authenticator: authenticate, Authorizer: authorize,
-		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}), DataDir: c.DataDir, Clock: c.Clock, Log: c.Log,
+		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}), DataDir: c.DataDir, LogDir: filepath.Join(c.DataDir, "agent", "logs"),
+		Configz: c.configz(), Clock: c.Clock, Log: c.Log,
 	})
 	if err != nil {
 		return err
@@ -286,4 +287,12 @@ func isReady(node *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// configz is what /configz tells: the node's settings under the names of the kubelet's configuration.
+func (c *Config) configz() map[string]any {
+	return map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "port": c.AgentPort, "clusterDomain": c.ClusterDomain,
+		"clusterDNS": []string{c.ClusterDNS.String()}, "maxPods": 110, "cgroupDriver": "cgroupfs", "serializeImagePulls": false,
+	}
 }

@@ -112,7 +112,7 @@ func (p *plane) buildGate(context.Context) error {
 	lookup := &gateLookup{}
 	auth := authn.Config{
 		ClientCA: p.pki.Cluster.Pool(), FrontProxy: &authn.FrontProxy{CA: p.pki.FrontProxy.Pool(), Names: []string{"front-proxy-client"}},
-		StaticTokens: p.staticTokens(), TokenKey: p.pki.TokenKey, Issuer: settings.TokenIssuer, Audiences: settings.TokenAudiences,
+		StaticTokens: p.staticTokens(), TokenKey: p.pki.TokenKey, Issuer: settings.TokenIssuer, Audiences: settings.TokenAudiences, MaxTokenLife: settings.MaxTokenTTL,
 		Lookup: lookup, Anonymous: true, AnonymousPaths: []string{"/healthz", "/livez", "/readyz", "/version", "/cacerts"}, Clock: c.Clock, Log: c.Log,
 	}
 	var err error
@@ -135,7 +135,7 @@ func (p *plane) buildGate(context.Context) error {
 		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
 		Mutators: mutators, Validators: validators,
 		Discovery: discovery.New(discovery.Config{Kinds: p.kinds}),
-		OpenAPI:   openapi.New(openapi.Config{Kinds: p.kinds, Version: version.Info().GitVersion}),
+		OpenAPI:   openapi.New(openapi.Config{Kinds: p.kinds, Definitions: kinds.Definitions(), Title: "Kubernetes", Version: version.Info().GitVersion}),
 		Paths: map[string]http.Handler{
 			authn.OIDCConfigurationPath: keys, authn.OIDCKeysPath: keys,
 			"/cacerts": http.HandlerFunc(p.serveCA),

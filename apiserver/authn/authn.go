@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -53,6 +54,8 @@ type Config struct {
 	AcceptIssuers []string
 	// Audiences are what a token must be meant for to be good here; the first ones are what tokens get when they ask for none.
 	Audiences []string
+	// MaxTokenLife shortens the life that is asked for a token; zero does not.
+	MaxTokenLife time.Duration
 	// Lookup finds service accounts, pods, secrets and nodes.
 	Lookup Lookup
 	// Anonymous lets requests without any credential through as system:anonymous. AnonymousPaths, when not empty, only on these paths.

@@ -27,17 +27,14 @@ type TokenIssuer struct {
 	audiences []string
 	lookup    Lookup
 	clock     clock.PassiveClock
-	// MaxLife shortens what is asked for; zero does not.
-	MaxLife time.Duration
+	maxLife   time.Duration
 }
 
 func newTokenIssuer(cfg Config) *TokenIssuer {
-	return &TokenIssuer{key: cfg.TokenKey, issuer: cfg.Issuer, audiences: cfg.Audiences, lookup: cfg.Lookup, clock: cfg.Clock}
+	return &TokenIssuer{key: cfg.TokenKey, issuer: cfg.Issuer, audiences: cfg.Audiences, lookup: cfg.Lookup, clock: cfg.Clock, maxLife: cfg.MaxTokenLife}
 }
 
-var (
-	tokenRequests = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
-)
+var tokenRequests = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 
 // IssueToken answers a TokenRequest for a service account: it checks that the account and the bound object are the ones meant, and
 // returns the request with its status filled. Errors are *apierrors.StatusError. The request is not changed.
@@ -105,7 +102,7 @@ func (t *TokenIssuer) complete(account kind.Object, request *authenticationv1.To
 		return nil, apierrors.NewConflict(schema.GroupResource{Group: tokenRequests.Group, Resource: tokenRequests.Kind}, account.GetName(),
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", out.UID, account.GetUID()))
 	}
-	if limit := int64(t.MaxLife / time.Second); limit > 0 && *out.Spec.ExpirationSeconds > limit {
+	if limit := int64(t.maxLife / time.Second); limit > 0 && *out.Spec.ExpirationSeconds > limit {
 		*out.Spec.ExpirationSeconds = limit
 	}
 	if len(out.Spec.Audiences) == 0 {

@@ -222,6 +222,20 @@ func TestTokensThatAreNotIssued(t *testing.T) {
 	}
 }
 
+func TestALongLifeIsShortened(t *testing.T) {
+	f := newFixture(t)
+	cfg := f.config
+	cfg.MaxTokenLife = 20 * time.Minute
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.Tokens.IssueToken(context.Background(), "ns", "web", request("", "", ""))
+	if err != nil || *out.Spec.ExpirationSeconds != 1200 || !out.Status.ExpirationTimestamp.Time.Equal(f.clock.Now().Add(20*time.Minute)) {
+		t.Errorf("%+v %v", out, err)
+	}
+}
+
 func TestForgedTokens(t *testing.T) {
 	f := newFixture(t)
 	good := f.token(t, request("", "", ""))

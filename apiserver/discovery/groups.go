@@ -96,7 +96,7 @@ func subVerbs(s *kind.ErasedSub) []string {
 	switch {
 	case s.Create != nil:
 		return []string{"create"}
-	case s.Replace != nil && len(s.Methods) == 0:
+	case s.Replace != nil:
 		return replaceVerbs
 	}
 	var verbs []string

@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"time"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
@@ -215,8 +214,7 @@ func (s *state) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 			http.Redirect(w, r, to.String(), http.StatusMovedPermanently)
 			return
 		}
-		w.Header().Set("Cache-Control", "public, immutable")
-		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+		w.Header().Set("Cache-Control", "public, immutable, max-age=31536000") // a year
 	}
 	mediaType, ok := negotiate(r.Header.Get("Accept"), v3Protobuf)
 	if !ok {

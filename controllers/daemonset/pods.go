@@ -1,8 +1,6 @@
 package daemonset
 
 import (
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +24,6 @@ func newPod(ds *appsv1.DaemonSet, node, hash string) *corev1.Pod {
 	p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] = hash
 	if g := ds.Annotations[appsv1.DeprecatedTemplateGeneration]; g != "" {
 		p.Labels[generationLabel] = g
-	} else if ds.Generation > 0 {
-		p.Labels[generationLabel] = strconv.FormatInt(ds.Generation, 10)
 	}
 	tolerate(&p.Spec)
 	if p.Spec.Affinity == nil {

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/controllers/pod"
 	"github.com/yare-project/yare/loop"
 )
 
@@ -84,15 +85,13 @@ type controller struct {
 	ready map[string]corev1.ConditionStatus // as last acted upon
 }
 
-const byNode = "nodelifecycle.node"
-
 func start(in loop.Inputs, config Config) loop.Reconcile {
 	c := &controller{in: in, config: config, nodes: client.CacheOf[*corev1.Node](in.Caches, client.CacheOptions{}),
 		pods: client.CacheOf[*corev1.Pod](in.Caches, client.CacheOptions{}),
 		api:  client.Of[*corev1.Node](in.Transport), podAPI: client.Of[*corev1.Pod](in.Transport),
 		heard: map[string]time.Time{}, ready: map[string]corev1.ConditionStatus{}}
 	c.zones = newZones(config, c.nodes)
-	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	c.pods.AddIndex(pod.ByNode, pod.NodeOf)
 	c.nodes.OnChange(c.nodeChanged)
 	leases := client.CacheOf[*coordinationv1.Lease](in.Caches, client.CacheOptions{Namespace: corev1.NamespaceNodeLease})
 	leases.OnChange(func(old, new *coordinationv1.Lease) {
@@ -234,7 +233,7 @@ func (c *controller) transition(ctx context.Context, node *corev1.Node) error {
 		c.in.Event(node, corev1.EventTypeNormal, "NodeNotReady", fmt.Sprintf("Node %s status is now: NodeNotReady", node.Name))
 	}
 	if fell || status == corev1.ConditionUnknown {
-		for _, p := range c.pods.By(byNode, node.Name) {
+		for _, p := range c.pods.By(pod.ByNode, node.Name) {
 			if err := c.markNotReady(ctx, p); err != nil {
 				return err
 			}

@@ -35,8 +35,8 @@ func Orphans[T client.Object](obj T) []string {
 
 // Index names of a cache that Find reads.
 const (
-	ByController = "owned.ByController"
-	ByOrphanhood = "owned.Orphans"
+	ByController = client.SharedIndex + "controller"
+	ByOrphanhood = client.SharedIndex + "orphans"
 )
 
 // AddIndexes prepares a cache for Find.

@@ -6,7 +6,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/yare-project/yare/client"
 )
+
+// ByNode is the name of the cache index by NodeOf.
+const ByNode = client.SharedIndex + "node"
+
+// NodeOf is the node that a pod is bound to, as an index value.
+func NodeOf(p *corev1.Pod) []string { return []string{p.Spec.NodeName} }
 
 // Condition finds a condition; nil if the pod has none of the type.
 func Condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {

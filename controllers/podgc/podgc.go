@@ -62,16 +62,13 @@ type collector struct {
 	missing  map[string]time.Time // nodes with pods that no cache shows, since when
 }
 
-const (
-	byNode     = "podgc.node"
-	byFinished = "podgc.finished"
-)
+const byFinished = "podgc.finished"
 
 func start(in loop.Inputs, threshold int) loop.Reconcile {
 	c := &collector{in: in, threshold: threshold, pods: client.CacheOf[*corev1.Pod](in.Caches, client.CacheOptions{}),
 		nodes: client.CacheOf[*corev1.Node](in.Caches, client.CacheOptions{}),
 		api:   client.Of[*corev1.Pod](in.Transport), nodeAPI: client.Of[*corev1.Node](in.Transport), missing: map[string]time.Time{}}
-	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	c.pods.AddIndex(pod.ByNode, pod.NodeOf)
 	c.pods.AddIndex(byFinished, func(p *corev1.Pod) []string {
 		if ended(p) {
 			return []string{"yes"}
@@ -81,7 +78,7 @@ func start(in loop.Inputs, threshold int) loop.Reconcile {
 	c.pods.OnChange(c.podChanged)
 	c.nodes.OnChange(func(old, new *corev1.Node) {
 		if new == nil || outOfService(new) && (old == nil || !outOfService(old)) {
-			for _, p := range c.pods.By(byNode, client.Newest(old, new).Name) {
+			for _, p := range c.pods.By(pod.ByNode, client.Newest(old, new).Name) {
 				in.Enqueue(loop.KeyOf(p))
 			}
 		}

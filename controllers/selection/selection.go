@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	byLabel    = "selection.label"    // pods by each of their labels
-	bySelector = "selection.selector" // services by one pair of their selector
-	byNode     = "selection.node"
+	byLabel    = client.SharedIndex + "label"    // pods by each of their labels
+	bySelector = client.SharedIndex + "selector" // services by one pair of their selector
 )
 
 // Matcher matches Services and pods in both directions by cache indexes.
@@ -29,13 +28,8 @@ type Matcher struct {
 
 // NewMatcher indexes the caches.
 func NewMatcher(services client.Cache[*corev1.Service], pods client.Cache[*corev1.Pod]) *Matcher {
-	pods.AddIndex(byLabel, func(p *corev1.Pod) (out []string) {
-		for k, v := range p.Labels {
-			out = append(out, pair(p.Namespace, k, v))
-		}
-		return out
-	})
-	pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	IndexByLabel(pods)
+	pods.AddIndex(pod.ByNode, pod.NodeOf)
 	services.AddIndex(bySelector, func(s *corev1.Service) []string {
 		if len(s.Spec.Selector) == 0 {
 			return nil
@@ -43,6 +37,28 @@ func NewMatcher(services client.Cache[*corev1.Service], pods client.Cache[*corev
 		return []string{first(s)}
 	})
 	return &Matcher{services: services, pods: pods}
+}
+
+// IndexByLabel prepares a cache for Matching.
+func IndexByLabel(pods client.Cache[*corev1.Pod]) {
+	pods.AddIndex(byLabel, func(p *corev1.Pod) (out []string) {
+		for k, v := range p.Labels {
+			out = append(out, pair(p.Namespace, k, v))
+		}
+		return out
+	})
+}
+
+// Matching returns the pods of a namespace that a selector matches. It looks only at those that have one of the labels which match demands, if any.
+func Matching(pods client.Cache[*corev1.Pod], namespace string, match map[string]string, selector labels.Selector) []*corev1.Pod {
+	var candidates []*corev1.Pod
+	if len(match) == 0 {
+		candidates = pods.List(namespace)
+	} else {
+		k := slices.Min(slices.Collect(maps.Keys(match)))
+		candidates = pods.By(byLabel, pair(namespace, k, match[k]))
+	}
+	return slices.DeleteFunc(candidates, func(p *corev1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) })
 }
 
 func pair(namespace, key, value string) string { return namespace + "/" + key + "=" + value }
@@ -58,8 +74,7 @@ func (m *Matcher) Pods(s *corev1.Service) []*corev1.Pod {
 	if len(s.Spec.Selector) == 0 {
 		return nil
 	}
-	selector := labels.SelectorFromSet(s.Spec.Selector)
-	out := slices.DeleteFunc(m.pods.By(byLabel, first(s)), func(p *corev1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) })
+	out := Matching(m.pods, s.Namespace, s.Spec.Selector, labels.SelectorFromSet(s.Spec.Selector))
 	slices.SortFunc(out, func(a, b *corev1.Pod) int {
 		if a.Name < b.Name {
 			return -1
@@ -70,7 +85,7 @@ func (m *Matcher) Pods(s *corev1.Service) []*corev1.Pod {
 }
 
 // OnNode returns the pods of a node.
-func (m *Matcher) OnNode(name string) []*corev1.Pod { return m.pods.By(byNode, name) }
+func (m *Matcher) OnNode(name string) []*corev1.Pod { return m.pods.By(pod.ByNode, name) }
 
 // Services calls f for each Service that selects a pod.
 func (m *Matcher) Services(p *corev1.Pod, f func(*corev1.Service)) {

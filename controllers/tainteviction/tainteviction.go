@@ -34,8 +34,6 @@ func Descriptor() loop.Descriptor {
 	}
 }
 
-const byNode = "tainteviction.node"
-
 type controller struct {
 	in    loop.Inputs
 	nodes client.Cache[*corev1.Node]
@@ -46,12 +44,12 @@ type controller struct {
 func start(in loop.Inputs) (loop.Reconcile, error) {
 	c := &controller{in: in, nodes: client.CacheOf[*corev1.Node](in.Caches, client.CacheOptions{}),
 		pods: client.CacheOf[*corev1.Pod](in.Caches, client.CacheOptions{}), api: client.Of[*corev1.Pod](in.Transport)}
-	c.pods.AddIndex(byNode, func(p *corev1.Pod) []string { return []string{p.Spec.NodeName} })
+	c.pods.AddIndex(pod.ByNode, pod.NodeOf)
 	c.nodes.OnChange(func(old, new *corev1.Node) {
 		if new == nil || old != nil && equality.Semantic.DeepEqual(old.Spec.Taints, new.Spec.Taints) || old == nil && len(noExecute(new)) == 0 {
 			return
 		}
-		for _, p := range c.pods.By(byNode, new.Name) {
+		for _, p := range c.pods.By(pod.ByNode, new.Name) {
 			in.Enqueue(loop.KeyOf(p))
 		}
 	})

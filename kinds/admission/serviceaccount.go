@@ -204,9 +204,13 @@ func notMountable(account *corev1.ServiceAccount, pod *corev1.Pod, ephemeral boo
 			return fmt.Sprintf("volume with secret.secretName=%q", v.Secret.SecretName)
 		}
 	}
-	for kindName, containers := range map[string][]corev1.Container{"init container ": pod.Spec.InitContainers, "container ": pod.Spec.Containers} {
-		for i := range containers {
-			if why := unnamedSecret(kindName+containers[i].Name, containers[i].Env, containers[i].EnvFrom, named); why != "" {
+	for _, group := range []struct {
+		what       string
+		containers []corev1.Container
+	}{{"init container ", pod.Spec.InitContainers}, {"container ", pod.Spec.Containers}} {
+		for i := range group.containers {
+			c := &group.containers[i]
+			if why := unnamedSecret(group.what+c.Name, c.Env, c.EnvFrom, named); why != "" {
 				return why
 			}
 		}

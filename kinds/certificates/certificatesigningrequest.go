@@ -6,6 +6,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/cell"
@@ -25,7 +26,7 @@ var _ = kind.Add(&Group, kind.Def[certificatesv1.CertificateSigningRequest]{
 		old.Spec.DeepCopyInto(&r.Spec)
 	},
 	Validate: validateRequest,
-	ValidateStatus: func(r, old *certificatesv1.CertificateSigningRequest) (errs fieldErrors) {
+	ValidateStatus: func(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 		return validateStatus(r, old, statusMay{setCertificate: true})
 	},
 	Subs: []kind.Sub[certificatesv1.CertificateSigningRequest]{{
@@ -33,7 +34,7 @@ var _ = kind.Add(&Group, kind.Def[certificatesv1.CertificateSigningRequest]{
 		Replace: func(r, from *certificatesv1.CertificateSigningRequest) {
 			r.Status.Conditions = from.DeepCopy().Status.Conditions
 		},
-		Validate: func(r, old *certificatesv1.CertificateSigningRequest) fieldErrors {
+		Validate: func(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 			return validateStatus(r, old, statusMay{approve: true})
 		},
 	}},

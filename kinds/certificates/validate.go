@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-type fieldErrors = field.ErrorList
-
 // legacySigner was a catch-all of the beta API, which v1 does not take.
 const legacySigner = "kubernetes.io/legacy-unknown"
 

@@ -115,7 +115,7 @@ func (j *job) fill(dir string, p payload) error {
 	}
 	for path, f := range p {
 		full := filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+		if err := makeFolders(dir, filepath.Dir(path)); err != nil {
 			return err
 		}
 		if err := os.WriteFile(full, f.data, f.mode); err != nil {
@@ -131,6 +131,23 @@ func (j *job) fill(dir string, p payload) error {
 		}
 	}
 	return j.own(dir, true)
+}
+
+// makeFolders makes the folders of a path below dir, readable for all whatever this process's umask is.
+func makeFolders(dir, path string) error {
+	if path == "." {
+		return nil
+	}
+	for _, part := range strings.Split(path, "/") {
+		dir = filepath.Join(dir, part)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // link makes the visible names: one link for each first part of a path, and none besides.

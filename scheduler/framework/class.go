@@ -38,6 +38,13 @@ type column struct {
 	lastUsed      uint64
 }
 
+func (c *Cycle) classOf() *Class {
+	if c.class == nil {
+		c.class = c.Profile.classFor(c.Pod)
+	}
+	return c.class
+}
+
 // classFor finds or makes the class of p.
 func (f *Profile) classFor(p *Pod) *Class {
 	f.tick++
@@ -163,16 +170,14 @@ func firstRefusal(filters []FilterPlugin, c *Cycle, i int) *Status {
 // of the pod's class; of is asked only about nodes that changed since. The result must not be changed.
 func (c *Cycle) Count(key string, of func(slot int) int32) []int32 {
 	n := c.Nodes
-	if c.class == nil {
-		return countAll(n, of)
-	}
-	k := c.class.counts[key]
+	class := c.classOf()
+	k := class.counts[key]
 	if k == nil {
-		if c.class.counts == nil || len(c.class.counts) > 32 { // the selectors behind a class may change over time
-			c.class.counts = map[string]*column{}
+		if class.counts == nil || len(class.counts) > 32 { // the selectors behind a class may change over time
+			class.counts = map[string]*column{}
 		}
 		k = &column{value: countAll(n, of)}
-		c.class.counts[key] = k
+		class.counts[key] = k
 		k.objects, k.pods = n.objects.end(), n.pods.end()
 		return k.value
 	}

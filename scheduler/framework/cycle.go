@@ -69,6 +69,14 @@ func (f *Profile) Fits(c *Cycle, i int) *Status {
 	return f.fitsCluster(c, i)
 }
 
+// FitsWithNominated is Fits, and again with the pods that wait for room there.
+func (f *Profile) FitsWithNominated(c *Cycle, i int) *Status {
+	if s := f.Fits(c, i); !s.OK() {
+		return s
+	}
+	return f.fitsNominated(c, i)
+}
+
 func (f *Profile) fitsCluster(c *Cycle, i int) *Status {
 	for _, p := range f.onCluster {
 		if slices.Contains(c.skipFilter, p.Name()) {

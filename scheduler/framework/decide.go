@@ -33,14 +33,14 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 		}
 		return nil, &Diagnosis{Nodes: f.nodes.Len(), PreFilter: s, Plugins: []string{s.Plugin}}, nil
 	}
-	c.class = f.classFor(c.Pod)
+	c.verdicts = nil
 	if c.restricted {
 		f.filterOnly(c)
 	} else {
-		f.renew(c.class, c)
-		f.feasible = f.feasible.CopyFrom(c.class.pass)
+		class := c.classOf()
+		f.renew(class, c)
+		f.feasible = f.feasible.CopyFrom(class.pass)
 	}
-	c.verdicts = map[int]*Status{}
 	if len(f.onCluster) > len(c.skipFilter) {
 		for i := range f.feasible.All() {
 			f.refuse(c, i, f.fitsCluster(c, i))
@@ -66,14 +66,15 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 func (f *Profile) refuse(c *Cycle, i int, s *Status) {
 	if s != nil {
 		f.feasible.Clear(i)
+		if c.verdicts == nil {
+			c.verdicts = map[int]*Status{}
+		}
 		c.verdicts[i] = s
 	}
 }
 
 // filterOnly judges the few nodes that a plugin restricted the pod to; what is learnt of them is not kept.
 func (f *Profile) filterOnly(c *Cycle) {
-	c.class = nil
-	c.verdicts = map[int]*Status{}
 	clear(f.feasible)
 	if n := f.nodes.Slots(); n > 0 {
 		f.feasible = f.feasible.Grow(n - 1)
@@ -92,7 +93,7 @@ func (f *Profile) diagnose(c *Cycle) (*Decision, *Diagnosis, error) {
 	d := &Diagnosis{Nodes: f.nodes.Len(), Verdicts: make([]*Status, f.nodes.Slots())}
 	for i := range f.nodes.Valid.All() {
 		s := c.verdicts[i]
-		if s == nil && c.class != nil {
+		if s == nil && !c.restricted {
 			s = c.class.why[i]
 		}
 		if s != nil && s.Code == Failed {

@@ -10,6 +10,7 @@ type EventKind uint32
 // The kinds of change.
 const (
 	NodeAdded EventKind = 1 << iota
+	NodeRemoved
 	NodeAllocatable
 	NodeLabels
 	NodeTaints  // taints or unschedulable

@@ -25,21 +25,21 @@ type Handle struct {
 	Volumes  Volumes
 }
 
-// Volumes is what is known of storage.
+// Volumes is what is known of storage, and how the scheduler acts on it.
 type Volumes interface {
 	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool)
 	Volume(name string) (*corev1.PersistentVolume, bool)
-	// Available lists the volumes that no claim is bound to.
-	Available() []*corev1.PersistentVolume
+	// List returns all volumes, in a slice of its own.
+	List() []*corev1.PersistentVolume
 	Class(name string) (*storagev1.StorageClass, bool)
 	// Node is what CSI drivers say about a node.
 	Node(name string) (*storagev1.CSINode, bool)
-	// Bind asks that a claim be bound to a volume.
+	// Bind reserves a volume for a claim.
 	Bind(ctx context.Context, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error
-	// Provision asks that a volume for a claim be made where node is, and returns once the claim is bound.
-	Provision(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error
-	// WaitBound returns once the claim is bound.
-	WaitBound(ctx context.Context, claim *corev1.PersistentVolumeClaim) error
+	// Provision asks for a volume for a claim where node is, and returns the claim as written.
+	Provision(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) (*corev1.PersistentVolumeClaim, error)
+	// WaitBound returns once the claim is bound. If node is set, it fails once the provisioner gives that node up.
+	WaitBound(ctx context.Context, claim *corev1.PersistentVolumeClaim, node string) error
 }
 
 // Factory makes a plugin from its arguments, JSON of the kind <name>Args of kubescheduler.config.k8s.io/v1; nil stands for the defaults.

@@ -45,6 +45,7 @@ type Nodes struct {
 	affine    []int          // by slot: pods with terms
 	antiAff   []int          // by slot: pods with required anti-affinity
 	spaces    map[string]labels.Set
+	claims    map[string]int // by namespace/name: pods on nodes that mount it
 	count     int
 
 	objects, pods journal
@@ -55,7 +56,7 @@ type Nodes struct {
 // NewNodes makes an empty state.
 func NewNodes() *Nodes {
 	n := &Nodes{names: map[string]int{}, resources: map[corev1.ResourceName]int{}, columns: map[string]*LabelColumn{}, imageOn: map[string]int{},
-		spaces: map[string]labels.Set{}}
+		spaces: map[string]labels.Set{}, claims: map[string]int{}}
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods} {
 		n.Resource(r)
 	}
@@ -266,6 +267,12 @@ func (n *Nodes) account(p *Pod, sign int64) {
 		n.antiAff[i] += int(sign)
 		n.WithAntiAffinity.Put(i, n.antiAff[i] > 0)
 	}
+	for _, name := range p.Volumes {
+		key := p.Object.Namespace + "/" + name
+		if n.claims[key] += int(sign); n.claims[key] == 0 {
+			delete(n.claims, key)
+		}
+	}
 	for _, port := range p.Ports {
 		if n.Ports[i] == nil {
 			n.Ports[i] = map[HostPort]int{}
@@ -275,6 +282,9 @@ func (n *Nodes) account(p *Pod, sign int64) {
 		}
 	}
 }
+
+// ClaimUsers is how many pods on nodes mount a claim.
+func (n *Nodes) ClaimUsers(namespace, name string) int { return n.claims[namespace+"/"+name] }
 
 // Nominate records that p waits for room on a node; an empty name ends that.
 func (n *Nodes) Nominate(p *Pod, node string) {

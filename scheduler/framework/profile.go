@@ -120,7 +120,7 @@ func (f *Profile) addScore(s WeightedScore) error {
 			return fmt.Errorf("score plugin %s wants its own normalization but has none", s.Name())
 		}
 	}
-	f.note(s)
+	f.note(s.ScorePlugin)
 	w := weighted{s.ScorePlugin, s.Weight}
 	switch {
 	case s.ScoreScope() == OnCluster:

@@ -58,7 +58,7 @@ func (f *Profile) scoreAll(c *Cycle) error {
 }
 
 func (f *Profile) scoreLocal(c *Cycle) {
-	if c.class != nil {
+	if !c.restricted {
 		copy(f.total, c.class.base)
 		for k, s := range f.normalized {
 			f.normalize(c, s, f.normalizedWeight[k], c.class.raw[k], c.class.some[k])

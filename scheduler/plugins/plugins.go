@@ -43,6 +43,12 @@ func Registry() map[string]framework.Factory {
 		BalancedAllocation: newBalanced,
 		ImageLocality:      newImages,
 		DefaultBinder:      newBinder,
+		PodTopologySpread:  newSpread,
+		InterPodAffinity:   newPodAffinity,
+		DefaultPreemption:  newPreemption,
+		VolumeBinding:      newVolumeBinding,
+		VolumeRestrictions: withVolumes(VolumeRestrictions, func(h *framework.Handle) framework.Plugin { return &volumeRestrictions{h} }),
+		VolumeZone:         withVolumes(VolumeZone, func(h *framework.Handle) framework.Plugin { return &volumeZone{h} }),
 	}
 }
 
@@ -56,7 +62,7 @@ func Default() []struct {
 		Weight int32
 	}{
 		{SchedulingGates, 0}, {PrioritySort, 0}, {NodeUnschedulable, 0}, {NodeName, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0}, {NodeResourcesFit, 1},
-		{BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
+		{VolumeRestrictions, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2}, {InterPodAffinity, 2}, {DefaultPreemption, 0}, {BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
 	}
 }
 
