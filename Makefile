@@ -37,9 +37,15 @@ $(BIN)/images/shop.tar: $(wildcard examples/shop/app/*.go)
 	go build -trimpath -ldflags '-s -w' -o $(BIN)/shop/shop ./examples/shop/app
 	$(BIN)/yare image build --output $@ --tag yare.dev/shop:1 --entrypoint /shop --user 65532 $(BIN)/shop
 
-$(BIN)/images/busybox.tar: /bin/busybox
-	rm -rf $(BIN)/busybox && mkdir -p $(BIN)/busybox/{bin,tmp,etc,root} && cp /bin/busybox $(BIN)/busybox/bin/
+# busybox is static, but looks names up through the C library's plug-ins: they come along.
+NSS := libc.so.6 libresolv.so.2 libnss_dns.so.2 libnss_files.so.2
+LIB := lib/$(shell gcc -print-multiarch)
+
+$(BIN)/images/busybox.tar: /bin/busybox Makefile
+	rm -rf $(BIN)/busybox && mkdir -p $(BIN)/busybox/{bin,tmp,etc,root,lib64,$(LIB)} && cp /bin/busybox $(BIN)/busybox/bin/
 	for a in $$(/bin/busybox --list); do [ $$a = busybox ] || ln -s busybox $(BIN)/busybox/bin/$$a; done
+	cp -L $(addprefix /$(LIB)/,$(NSS)) $(BIN)/busybox/$(LIB)/ && cp -L /lib64/ld-linux-* $(BIN)/busybox/lib64/ 2>/dev/null || true
+	echo 'hosts: files dns' >$(BIN)/busybox/etc/nsswitch.conf && echo 'root:x:0:0:root:/root:/bin/sh' >$(BIN)/busybox/etc/passwd
 	$(BIN)/yare image build --output $@ --tag yare.dev/busybox:1 --cmd sh --env PATH=/bin $(BIN)/busybox
 
 test: prepare build programs images ## Run all tests: unit, scenario, and end to end with real containers

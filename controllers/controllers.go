@@ -8,6 +8,7 @@ import (
 	"github.com/yare-project/yare/controllers/daemonset"
 	"github.com/yare-project/yare/controllers/deployment"
 	"github.com/yare-project/yare/controllers/disruption"
+	"github.com/yare-project/yare/controllers/endpointmirror"
 	"github.com/yare-project/yare/controllers/endpoints"
 	"github.com/yare-project/yare/controllers/endpointslice"
 	"github.com/yare-project/yare/controllers/garbagecollector"
@@ -60,6 +61,7 @@ func All(c Config) []loop.Descriptor {
 		disruption.Descriptor(),
 		endpointslice.Descriptor(),
 		endpoints.Descriptor(),
+		endpointmirror.Descriptor(),
 		nodelifecycle.Descriptor(c.NodeLifecycle),
 		tainteviction.Descriptor(),
 		podgc.Descriptor(c.FinishedPods),

@@ -99,8 +99,6 @@ func (s *Scheduler) bindingCycle(it *item, c *framework.Cycle, node string, hold
 			return framework.Fail("", ctx.Err())
 		}
 	}
-	s.binds <- struct{}{}
-	defer func() { <-s.binds }()
 	s.writer.forget(it.pod.Object.UID)
 	for _, p := range it.profile.PreBind {
 		if status := p.PreBind(ctx, c, node); !status.OK() {
@@ -124,6 +122,8 @@ func (s *Scheduler) bindingCycle(it *item, c *framework.Cycle, node string, hold
 
 // bindPod posts the binding.
 func (s *Scheduler) bindPod(ctx context.Context, pod *corev1.Pod, node string) error {
+	s.binds <- struct{}{}
+	defer func() { <-s.binds }()
 	ref := resource.Ref{GroupVersionResource: client.ResourceOf[*corev1.Pod](), Namespace: pod.Namespace, Name: pod.Name, Subresource: "binding"}
 	_, err := s.config.Transport.Create(ctx, ref, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},

@@ -15,13 +15,12 @@ type builder struct {
 	factories map[string]framework.Factory
 	handle    framework.Handle
 	made      map[string]framework.Plugin
-	used      map[string]bool
 	errs      []error
 }
 
 func buildProfile(c ProfileConfig, factories map[string]framework.Factory, handle framework.Handle, rng *rand.Rand) (*framework.Profile, error) {
 	handle.Scheduler = c.SchedulerName
-	b := &builder{config: c, factories: factories, handle: handle, made: map[string]framework.Plugin{}, used: map[string]bool{}}
+	b := &builder{config: c, factories: factories, handle: handle, made: map[string]framework.Plugin{}}
 	set := b.set()
 	for _, pc := range c.PluginConfig {
 		if _, ok := factories[pc.Name]; !ok {
@@ -64,11 +63,21 @@ func (b *builder) set() framework.Set {
 		b.errs = append(b.errs, errors.New("no bind plugin is enabled: pods would never get to their nodes"))
 	}
 	for _, r := range multi {
-		if p := b.made[r.Name]; p != nil && !b.used[r.Name] {
+		if p := b.made[r.Name]; p != nil && !extends(p) {
 			b.errs = append(b.errs, fmt.Errorf("plugin %s has none of the extension points", r.Name))
 		}
 	}
 	return s
+}
+
+// extends tells whether a plugin has any extension point.
+func extends(p framework.Plugin) bool {
+	switch p.(type) {
+	case framework.PreEnqueuePlugin, framework.QueueSortPlugin, framework.PreFilterPlugin, framework.FilterPlugin, framework.PostFilterPlugin, framework.PreScorePlugin,
+		framework.ScorePlugin, framework.ReservePlugin, framework.PermitPlugin, framework.PreBindPlugin, framework.BindPlugin, framework.PostBindPlugin:
+		return true
+	}
+	return false
 }
 
 // merge applies a change to the default plugins: a default that is named again keeps its place.
@@ -136,7 +145,6 @@ func at[P framework.Plugin](b *builder, point string, multi []PluginRef, own Plu
 			b.errs = append(b.errs, fmt.Errorf("plugin %s is enabled at %s but has no such extension point", r.Name, point))
 		}
 		if ok {
-			b.used[r.Name] = true
 			out = append(out, placed[P]{p, r.Weight})
 		}
 	}

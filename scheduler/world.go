@@ -71,16 +71,19 @@ func (w *world) watch() {
 		})
 	})
 	w.pods.OnChange(func(old, new *corev1.Pod) { tell(func(s *Scheduler) { s.podChanged(old, new) }) })
-	w.claims.OnChange(func(_, _ *corev1.PersistentVolumeClaim) {
+	w.claims.OnChange(func(old, new *corev1.PersistentVolumeClaim) {
 		w.claimTick.fire()
-		w.woken(framework.ClaimChanged)
+		w.woken(framework.ClaimChanged, client.Newest(old, new))
 	})
-	w.volumes.OnChange(func(_, _ *corev1.PersistentVolume) { w.woken(framework.VolumeChanged) })
-	w.classes.OnChange(func(_, _ *storagev1.StorageClass) { w.woken(framework.StorageClassChanged) })
+	w.volumes.OnChange(func(old, new *corev1.PersistentVolume) { w.woken(framework.VolumeChanged, client.Newest(old, new)) })
+	w.classes.OnChange(func(old, new *storagev1.StorageClass) {
+		w.woken(framework.StorageClassChanged, client.Newest(old, new))
+	})
 }
 
-func (w *world) woken(kind framework.EventKind) {
-	w.inbox.tell(func(s *Scheduler) { s.wake(&framework.Event{Kind: kind, Slot: -1}) })
+func (w *world) woken(kind framework.EventKind, about client.Object) {
+	e := &framework.Event{Kind: kind, Slot: -1, Namespace: about.GetNamespace(), Name: about.GetName()}
+	w.inbox.tell(func(s *Scheduler) { s.wake(e) })
 }
 
 // wait returns once all caches are synced.

@@ -15,7 +15,6 @@ type Cycle struct {
 	restricted bool
 	only       []int
 	by         []string // plugins that restricted the nodes
-	verdicts   map[int]*Status
 }
 
 // Put keeps what a plugin prepared, under the plugin's name or a name derived from it.

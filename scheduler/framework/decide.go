@@ -33,7 +33,7 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 		}
 		return nil, &Diagnosis{Nodes: f.nodes.Len(), PreFilter: s, Plugins: []string{s.Plugin}}, nil
 	}
-	c.verdicts = nil
+	f.forgetVerdicts()
 	if c.restricted {
 		f.filterOnly(c)
 	} else {
@@ -41,14 +41,10 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 		f.renew(class, c)
 		f.feasible = f.feasible.CopyFrom(class.pass)
 	}
-	if len(f.onCluster) > len(c.skipFilter) {
-		for i := range f.feasible.All() {
-			f.refuse(c, i, f.fitsCluster(c, i))
-		}
-	}
+	f.filterCluster(c)
 	for i := range f.nodes.WithNominated.All() {
 		if f.feasible.Has(i) {
-			f.refuse(c, i, f.fitsNominated(c, i))
+			f.refuse(i, f.fitsNominated(c, i))
 		}
 	}
 	count := f.feasible.Count()
@@ -63,13 +59,39 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 	return d, nil, nil
 }
 
-func (f *Profile) refuse(c *Cycle, i int, s *Status) {
+func (f *Profile) refuse(i int, s *Status) {
 	if s != nil {
 		f.feasible.Clear(i)
-		if c.verdicts == nil {
-			c.verdicts = map[int]*Status{}
+		f.verdicts[i] = s
+		f.refused = append(f.refused, i)
+	}
+}
+
+func (f *Profile) forgetVerdicts() {
+	for _, i := range f.refused {
+		f.verdicts[i] = nil
+	}
+	f.refused = f.refused[:0]
+	if more := f.nodes.Slots() - len(f.verdicts); more > 0 {
+		f.verdicts = append(f.verdicts, make([]*Status, more)...)
+	}
+}
+
+// filterCluster asks the plugins that look beyond one node about those that are left.
+func (f *Profile) filterCluster(c *Cycle) {
+	for _, p := range f.onCluster {
+		if contains(c.skipFilter, p.Name()) {
+			continue
 		}
-		c.verdicts[i] = s
+		if batch, ok := p.(BatchFilter); ok {
+			batch.FilterAll(c, f.feasible, f.refuse)
+			continue
+		}
+		for i := range f.feasible.All() {
+			if s := p.Filter(c, i); !s.OK() {
+				f.refuse(i, s)
+			}
+		}
 	}
 }
 
@@ -85,14 +107,14 @@ func (f *Profile) filterOnly(c *Cycle) {
 		if s == nil {
 			s = firstRefusal(f.onPods, c, i)
 		}
-		f.refuse(c, i, s)
+		f.refuse(i, s)
 	}
 }
 
 func (f *Profile) diagnose(c *Cycle) (*Decision, *Diagnosis, error) {
 	d := &Diagnosis{Nodes: f.nodes.Len(), Verdicts: make([]*Status, f.nodes.Slots())}
 	for i := range f.nodes.Valid.All() {
-		s := c.verdicts[i]
+		s := f.verdicts[i]
 		if s == nil && !c.restricted {
 			s = c.class.why[i]
 		}

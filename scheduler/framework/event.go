@@ -27,10 +27,11 @@ const (
 	AnyEvent EventKind = 1<<iota - 1
 )
 
-// Event is one change. Node is set for node events, Pod for events about other pods.
+// Event is one change. Node is set for node events, Pod for events about other pods, Namespace and Name for those about claims, volumes and classes.
 type Event struct {
-	Kind EventKind
-	Node *corev1.Node // its new state
-	Slot int          // the node's slot
-	Pod  *Pod         // its last state
+	Kind            EventKind
+	Namespace, Name string
+	Node            *corev1.Node // its new state
+	Slot            int          // the node's slot
+	Pod             *Pod         // its last state
 }

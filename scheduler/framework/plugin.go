@@ -104,6 +104,12 @@ type FilterPlugin interface {
 	Filter(c *Cycle, node int) *Status
 }
 
+// BatchFilter is a FilterPlugin of scope OnCluster that judges many nodes at once: it calls refuse for those of in that it refuses, which takes them out of in. It must
+// say the same as Filter, which is still asked about single nodes.
+type BatchFilter interface {
+	FilterAll(c *Cycle, in Bits, refuse func(node int, s *Status))
+}
+
 // ShiftPlugin is a FilterPlugin of scope OnCluster that can follow, in what its PreFilter prepared, a pod's coming to (sign 1) or leaving (-1) a node. One that can't is prepared anew
 // for each step of a simulation.
 type ShiftPlugin interface {

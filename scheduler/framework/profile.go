@@ -53,7 +53,10 @@ type Profile struct {
 
 	classes  map[string]*Class
 	feasible Bits
+	verdicts []*Status // by slot: refusals of this decision beyond those of the class
+	refused  []int     // the slots that have one
 	total    []int64
+	common   int64 // what is to be added to each total
 	scratch  []int64
 }
 

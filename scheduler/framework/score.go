@@ -1,6 +1,9 @@
 package framework
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // choose picks the best feasible node into d.
 func (f *Profile) choose(c *Cycle, d *Decision) error {
@@ -13,25 +16,33 @@ func (f *Profile) choose(c *Cycle, d *Decision) error {
 	if err := f.scoreAll(c); err != nil {
 		return err
 	}
-	best, ties := int64(-1), 0
+	best, ties := int64(math.MinInt64), 0
 	for i := range f.feasible.All() {
-		switch t := f.total[i]; {
-		case t > best:
-			best, ties, d.Slot = t, 1, i
-		case t == best:
+		if t := f.total[i]; t > best {
+			best, ties = t, 1
+		} else if t == best {
 			ties++
-			if f.rand.IntN(ties) == 0 {
-				d.Slot = i
-			}
 		}
 	}
-	d.Score = best
+	d.Score = best + f.common
+	lucky := f.rand.IntN(ties)
+	for i := range f.feasible.All() {
+		if f.total[i] != best {
+			continue
+		}
+		if lucky == 0 {
+			d.Slot = i
+			break
+		}
+		lucky--
+	}
 	return nil
 }
 
-// scoreAll fills f.total for the feasible nodes.
+// scoreAll fills f.total for the feasible nodes; what all of them get is in f.common.
 func (f *Profile) scoreAll(c *Cycle) error {
 	slots := f.nodes.Slots()
+	f.common = 0
 	if len(f.total) < slots {
 		f.total, f.scratch = make([]int64, slots), make([]int64, slots)
 	}
@@ -109,9 +120,7 @@ func (f *Profile) normalize(c *Cycle, p ScorePlugin, weight int64, raw []int64, 
 func (f *Profile) addByMax(reversed bool, weight int64, raw []int64, most int64) {
 	switch {
 	case most == 0 && reversed:
-		for i := range f.feasible.All() {
-			f.total[i] += weight * MaxScore
-		}
+		f.common += weight * MaxScore
 	case most == 0:
 	case reversed:
 		for i := range f.feasible.All() {
@@ -145,7 +154,7 @@ func (f *Profile) Scores(c *Cycle) (map[string]int64, *Diagnosis, error) {
 	}
 	out := map[string]int64{}
 	for i := range f.feasible.All() {
-		out[f.nodes.Name[i]] = f.total[i]
+		out[f.nodes.Name[i]] = f.total[i] + f.common
 	}
 	return out, nil, nil
 }

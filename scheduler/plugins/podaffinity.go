@@ -146,10 +146,26 @@ func (*podAffinity) Shift(c *framework.Cycle, other *framework.Pod, i int, sign 
 }
 
 func (*podAffinity) Filter(c *framework.Cycle, i int) *framework.Status {
+	if s, ok := c.Get(InterPodAffinity).(*companions); ok {
+		return s.judge(c, i)
+	}
+	return nil
+}
+
+// FilterAll implements framework.BatchFilter.
+func (*podAffinity) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int, *framework.Status)) {
 	s, ok := c.Get(InterPodAffinity).(*companions)
 	if !ok {
-		return nil
+		return
 	}
+	for i := range in.All() {
+		if why := s.judge(c, i); why != nil {
+			refuse(i, why)
+		}
+	}
+}
+
+func (s *companions) judge(c *framework.Cycle, i int) *framework.Status {
 	switch {
 	case !s.hasFriends(c, i):
 		return noFriends

@@ -264,6 +264,28 @@ func (*spread) Filter(c *framework.Cycle, i int) *framework.Status {
 	return nil
 }
 
+// FilterAll implements framework.BatchFilter.
+func (*spread) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int, *framework.Status)) {
+	state, _ := c.Get(PodTopologySpread).([]*domains)
+	for _, d := range state {
+		if d.stale {
+			d.findLeast()
+		}
+		full := make([]*framework.Status, len(d.count)) // by value of the label
+		for v := range full {
+			if d.count[v]+d.self-d.least > d.maxSkew {
+				full[v] = skewed
+			}
+		}
+		full[0] = unlabeled
+		for i := range in.All() {
+			if s := full[d.column.Value[i]]; s != nil {
+				refuse(i, s)
+			}
+		}
+	}
+}
+
 const spreadScores = PodTopologySpread + "/scores"
 
 // spreadState is what scores need.

@@ -303,4 +303,9 @@ func (*volumeBinding) Events() framework.EventKind {
 }
 
 // Helps implements framework.HintPlugin.
-func (*volumeBinding) Helps(*framework.Pod, *framework.Event) bool { return true }
+func (*volumeBinding) Helps(p *framework.Pod, e *framework.Event) bool { return concernsClaims(p, e) }
+
+// concernsClaims leaves out events about claims of other pods.
+func concernsClaims(p *framework.Pod, e *framework.Event) bool {
+	return e.Kind&framework.ClaimChanged == 0 || e.Namespace == p.Object.Namespace && slices.Contains(p.Volumes, e.Name)
+}

@@ -126,7 +126,10 @@ func (*volumeRestrictions) Events() framework.EventKind {
 }
 
 func (*volumeRestrictions) Helps(p *framework.Pod, e *framework.Event) bool {
-	return e.Pod == nil || e.Pod.Object.Namespace == p.Object.Namespace && slices.ContainsFunc(e.Pod.Volumes, func(v string) bool { return slices.Contains(p.Volumes, v) }) ||
+	if e.Pod == nil {
+		return concernsClaims(p, e)
+	}
+	return e.Pod.Object.Namespace == p.Object.Namespace && slices.ContainsFunc(e.Pod.Volumes, func(v string) bool { return slices.Contains(p.Volumes, v) }) ||
 		slices.ContainsFunc(e.Pod.Object.Spec.Volumes, isDisk)
 }
 
@@ -198,4 +201,4 @@ func (*volumeZone) Filter(c *framework.Cycle, i int) *framework.Status {
 func (*volumeZone) Events() framework.EventKind {
 	return framework.ClaimChanged | framework.VolumeChanged | framework.StorageClassChanged | framework.NodeAdded | framework.NodeLabels | framework.SelfChanged
 }
-func (*volumeZone) Helps(*framework.Pod, *framework.Event) bool { return true }
+func (*volumeZone) Helps(p *framework.Pod, e *framework.Event) bool { return concernsClaims(p, e) }

@@ -113,7 +113,7 @@ func (c *cluster) services(t *testing.T) {
 	node := strings.TrimSpace(c.kubectl("get", "node", "harbour", "-o", "jsonpath={.status.addresses[0].address}"))
 	for what, url := range map[string]string{"ClusterIP": "http://" + ip + "/", "NodePort": "http://" + node + ":30080/"} {
 		c.until(what+" from the host", func() error { return wants(get(url), "Welcome aboard") })
-		c.contains(what+" from a pod", c.kubectl("exec", "box", "--", "wget", "-q", "-O", "-", "-T", "5", url), "Welcome aboard")
+		c.contains(what+" from a pod", c.kubectl("exec", "box", "--", "wget", "-q", "-O", "-", url), "Welcome aboard")
 	}
 	request, _ := http.NewRequest(http.MethodGet, "http://"+ip+"/prices", nil)
 	request.Header.Set("X-Api-Key", "open-sesame")
@@ -141,7 +141,7 @@ func do(request *http.Request) string {
 
 func (c *cluster) names(*testing.T) {
 	for _, name := range []string{"shop", "shop.default", "shop.default.svc.cluster.local"} {
-		c.contains(name, c.kubectl("exec", "box", "--", "wget", "-q", "-O", "-", "-T", "5", "http://"+name+"/"), "Welcome aboard")
+		c.contains(name, c.kubectl("exec", "box", "--", "wget", "-q", "-O", "-", "http://"+name+"/"), "Welcome aboard")
 	}
 	c.contains("resolv.conf", c.kubectl("exec", "box", "--", "cat", "/etc/resolv.conf"), "nameserver 10.53.0.10", "default.svc.cluster.local")
 	c.contains("the API server's name", c.kubectl("exec", "box", "--", "nslookup", "kubernetes.default.svc.cluster.local"), "10.53.0.1")
