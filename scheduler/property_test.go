@@ -49,7 +49,7 @@ func (g generator) node(name string) *corev1.Node {
 		n.Status.Allocatable["example.com/gpu"] = resource.MustParse("2")
 	}
 	if g.often(40) {
-		n.Status.Images = []corev1.ContainerImage{{Names: []string{pick(g, "web:1", "db:1")}, SizeBytes: int64(g.IntN(900)) << 20}}
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{pick(g, "web:1", "db:1")}, SizeBytes: int64(1+g.IntN(900)) << 20}}
 	}
 	return n
 }
