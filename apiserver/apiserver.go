@@ -134,6 +134,9 @@ func New(cfg Config) (*Server, error) {
 	s.streams, s.endStreams = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.env = &environment{server: s}
+	if err := begin(cfg.Store); err != nil {
+		return nil, err
+	}
 	s.types = apply.NewTypes(schemeOf(cfg.Groups))
 	s.registry = verbs.NewRegistry(verbs.Config{Store: cfg.Store, Env: s.env, Clock: cfg.Clock, Mutators: cfg.Mutators, Validators: cfg.Validators,
 		Types: s.types, Bookmarks: cfg.Limits.Bookmarks, Log: cfg.Log})

@@ -150,8 +150,17 @@ func (x *exchange) limit() error {
 	return nil
 }
 
+// authorize asks for the object's name. Roles may also name a proxied object as its URL spells it, https:name:port, and grant that alone.
 func (x *exchange) authorize() error {
-	return x.server.allow(x.ctx, x.attributes())
+	a := x.attributes()
+	if x.route.spelled != "" {
+		as := a
+		as.Name = x.route.spelled
+		if decision, _, _ := x.server.cfg.Authorizer.Authorize(x.ctx, as); decision == authorizer.DecisionAllow {
+			return nil
+		}
+	}
+	return x.server.allow(x.ctx, a)
 }
 
 // allow asks the authorizer; a refusal is logged and explained.

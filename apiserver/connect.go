@@ -34,7 +34,7 @@ func (x *exchange) serveConnect() error {
 	if err := x.admitConnect(parent.Hub()); err != nil {
 		return err
 	}
-	target, err := sub.Connect(x.ctx, x.server.env, parent.Hub(), r.rest, r.query)
+	target, err := sub.Connect(kind.WithVia(x.ctx, r.via), x.server.env, parent.Hub(), r.rest, r.query)
 	if err != nil {
 		return err
 	}

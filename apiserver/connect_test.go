@@ -51,9 +51,12 @@ func backend(release chan struct{}) http.Handler {
 // connecting serves pods whose streams go to target.
 func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config) *harness {
 	group := &kind.Group{Versions: []string{"v1"}, AddToScheme: groups()[0].AddToScheme}
-	connect := func(_ context.Context, _ kind.Env, p *corev1.Pod, path string, query url.Values) (kind.Target, error) {
+	connect := func(ctx context.Context, _ kind.Env, p *corev1.Pod, path string, query url.Values) (kind.Target, error) {
 		u := *to
 		u.Path, u.RawQuery = path, query.Encode()
+		if via := kind.ViaOf(ctx); via != (kind.Via{}) {
+			u.RawQuery = url.Values{"via": {fmt.Sprint(via)}}.Encode()
+		}
 		return kind.Target{URL: &u, Node: node, Stream: true}, nil
 	}
 	named := func(name string) func(context.Context, kind.Env, *corev1.Pod, string, url.Values) (kind.Target, error) {
@@ -63,8 +66,10 @@ func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config) *harne
 	}
 	kind.Add(group, kind.Def[corev1.Pod]{Names: kind.Names{Plural: "pods"}, Subs: []kind.Sub[corev1.Pod]{
 		{Name: "exec", Connect: named("exec"), Methods: []string{"GET", "POST"}},
+		{Name: "attach", Connect: named("attach"), Methods: []string{"GET", "POST"}},
+		{Name: "portforward", Connect: named("portforward"), Methods: []string{"GET", "POST"}},
 		{Name: "log", Connect: named("log"), Methods: []string{"GET"}, Verb: "get"},
-		{Name: "proxy", Connect: connect, Methods: []string{"GET", "PUT"}},
+		{Name: "proxy", Connect: connect, Methods: []string{"GET", "PUT"}, Named: true},
 	}})
 	h := start(t, func(c *apiserverConfig) { c.Groups, c.NodeTLS = []*kind.Group{group}, conf })
 	must(h.local().Create(within(t), podRef(""), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}, metav1.CreateOptions{}))

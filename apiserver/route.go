@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/yare-project/yare/apiserver/verbs"
@@ -29,6 +30,9 @@ type route struct {
 
 	served  *verbs.Served // nil if nothing serves the resource
 	connect *kind.ErasedSub
+	// via is how a proxied object is to be reached, and spelled the name as the URL gives it, if it says more than the name.
+	via     kind.Via
+	spelled string
 }
 
 // parse reads a request's URL by the layout of the Kubernetes API.
@@ -58,8 +62,22 @@ func (s *Server) parse(req *http.Request) route {
 		if r.connect != nil && r.connect.Verb != "" {
 			r.verb = r.connect.Verb
 		}
+		if r.connect != nil && r.connect.Named {
+			r.unspell()
+		}
 	}
 	return r
+}
+
+// unspell takes apart a name such as https:name:8443. What does not fit that form stays as it is: no object has such a name.
+func (r *route) unspell() {
+	scheme, name, port, valid := utilnet.SplitSchemeNamePort(r.ref.Name)
+	if !valid || name == r.ref.Name {
+		return
+	}
+	r.spelled = r.ref.Name
+	r.ref.Name = name
+	r.via = kind.Via{Scheme: scheme, Port: port}
 }
 
 // tail is the unsplit rest of a path.

@@ -245,6 +245,9 @@ func (x *exchange) delete() error {
 		}
 		return x.writeStored(code, o)
 	}
+	if x.route.served.Kind.ReturnDeleted {
+		return x.writeStored(http.StatusOK, o)
+	}
 	return x.writeStatus(&metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Name: o.Hub().GetName(), Group: x.route.ref.Group, Kind: x.route.ref.Resource, UID: o.Hub().GetUID()}}, http.StatusOK)
 }

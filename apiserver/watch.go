@@ -45,6 +45,9 @@ func (x *exchange) watch() error {
 		return err
 	}
 	defer w.Close()
+	if x.wantsSocket() {
+		return x.socket(ctx, w, e)
+	}
 	x.w.Header().Set("Content-Type", x.accept.Media.Stream())
 	x.w.WriteHeader(http.StatusOK)
 	x.w.Flush()
@@ -68,6 +71,9 @@ func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) e
 		}
 		for i := range events {
 			if err := e.add(events[i]); err != nil {
+				if ctx.Err() != nil || e.send != nil {
+					return nil
+				}
 				x.server.cfg.Log.Error("an event could not be encoded", "path", x.req.URL.Path, "error", err)
 				return nil
 			}
@@ -87,6 +93,8 @@ type eventWriter struct {
 	x      *exchange
 	table  codec.TableOptions
 	buffer []byte
+	// send, if set, takes each event's frame by itself.
+	send func(frame []byte) error
 }
 
 func (x *exchange) newEventWriter() (*eventWriter, error) {
@@ -107,6 +115,11 @@ func (e *eventWriter) add(event verbs.Event) error {
 		return err
 	}
 	e.buffer = codec.AppendEvent(e.buffer, e.x.accept.Media, string(event.Type), doc)
+	if e.send != nil {
+		err := e.send(e.buffer)
+		e.buffer = e.buffer[:0]
+		return err
+	}
 	if len(e.buffer) > maxFrames {
 		return e.flush()
 	}
@@ -150,12 +163,9 @@ func (e *eventWriter) document(event verbs.Event) ([]byte, error) {
 func (e *eventWriter) row(o *stored.Object) ([]byte, error) {
 	opts := e.table
 	opts.Now = e.x.server.cfg.Clock.Now()
-	table, err := codec.Table(e.x.route.served.Version, metav1.ListMeta{ResourceVersion: o.Hub().GetResourceVersion()}, []*stored.Object{o}, opts)
-	if err != nil {
-		return nil, err
-	}
+	table, err := codec.Table(e.x.route.served.Version, metav1.ListMeta{ResourceVersion: o.Hub().GetResourceVersion()}, []*stored.Object{o}, e.x.accept, opts)
 	e.table.NoHeaders = true
-	return trim(codec.Encode(table, codec.TableKind(e.x.accept.MetaVersion), codec.JSON))
+	return trim(table, err)
 }
 
 func (e *eventWriter) bookmark(event verbs.Event) ([]byte, error) {
@@ -169,17 +179,13 @@ func (e *eventWriter) bookmark(event verbs.Event) ([]byte, error) {
 		if m, ok := obj.(metav1.Object); ok {
 			partial.ResourceVersion, partial.Annotations = m.GetResourceVersion(), m.GetAnnotations()
 		}
-		return trim(codec.Encode(partial, stored.PartialKind, e.x.accept.Media))
+		return trim(codec.Encode(partial, stored.PartialKind(e.x.accept.MetaVersion), e.x.accept.Media))
 	}
 	m, ok := obj.(metav1.Object)
 	if !ok {
 		return nil, apierrors.NewInternalError(errors.New("a bookmark without metadata"))
 	}
-	table, err := codec.BookmarkTable(e.x.route.served.Version, m, e.table)
-	if err != nil {
-		return nil, err
-	}
-	return trim(codec.Encode(table, codec.TableKind(e.x.accept.MetaVersion), codec.JSON))
+	return trim(codec.BookmarkTable(v, m, e.x.accept, e.table))
 }
 
 // trim drops the newline that ends a JSON document.

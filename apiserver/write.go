@@ -77,7 +77,7 @@ func (x *exchange) writeList(l *verbs.List) error {
 	if x.accept.As == codec.AsMetadata {
 		gvk = schema.GroupVersionKind{Group: "meta.k8s.io", Version: x.accept.MetaVersion, Kind: "PartialObjectMetadataList"}
 	}
-	doc, err := codec.List(gvk, l.Meta, l.Items, v, x.accept.Media, x.accept.As)
+	doc, err := codec.List(gvk, l.Meta, l.Items, v, x.accept)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -90,11 +90,12 @@ func (x *exchange) writeTable(code int, meta metav1.ListMeta, items []*stored.Ob
 	if err != nil {
 		return err
 	}
-	table, err := codec.Table(x.route.served.Version, meta, items, opts)
+	table, err := codec.Table(x.route.served.Version, meta, items, x.accept, opts)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return x.writeObject(code, table, codec.TableKind(x.accept.MetaVersion))
+	x.write(code, table)
+	return nil
 }
 
 func (x *exchange) tableOptions() (codec.TableOptions, error) {

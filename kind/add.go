@@ -48,6 +48,7 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		RequireVersion:  def.RequireVersion,
 		StatusOnCreate:  def.StatusOnCreate,
 		OnDelete:        e.one(def.OnDelete),
+		ReturnDeleted:   def.ReturnDeleted,
 		TTL:             def.TTL,
 	}
 	if def.KeepDeleted != nil {

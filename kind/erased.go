@@ -46,6 +46,7 @@ type Kind struct {
 	StatusOnCreate  bool
 	KeepDeleted     func(obj Object) bool
 	OnDelete        func(obj Object)
+	ReturnDeleted   bool
 
 	// Spec is what metadata.generation counts changes of; nil when the kind has no generation.
 	Spec func(obj Object) any

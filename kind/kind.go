@@ -136,6 +136,8 @@ type Def[T any] struct {
 	KeepDeleted func(obj *T) bool
 	// OnDelete changes an object in the same write that marks it deleted (Namespace: phase Terminating).
 	OnDelete func(obj *T)
+	// ReturnDeleted answers a delete that removes the object at once with its last state, where other kinds answer with a Status.
+	ReturnDeleted bool
 
 	// TTL makes objects expire: each is deleted this long after its last write. Zero or a nil function keeps them.
 	TTL func(Settings) time.Duration
@@ -183,7 +185,7 @@ type Sub[T any] struct {
 	// Verb is the RBAC verb of a Connect when it is not derived from the method: "get" for log.
 	Verb string
 	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
-	// authorizes for name, and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
+	// authorizes for name (or for the name as the URL spells it), and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
 	Named bool
 }
 

@@ -144,6 +144,8 @@ func (g generator) template() *corev1.Pod {
 		c.Ports = []corev1.ContainerPort{{HostPort: pick[int32](g, 80, 443), Protocol: pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP), HostIP: pick(g, "", "10.0.0.1", "10.0.0.2")}}
 	}
 	p.Spec.Containers = []corev1.Container{c}
+	importance := int32(g.IntN(4))
+	p.Spec.Priority = &importance
 	if g.often(20) {
 		p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "init:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("500m"), "memory": resource.MustParse("32Mi")}}}}
 	}
@@ -171,6 +173,7 @@ type twin struct {
 	profile *framework.Profile
 	model   *model
 	placed  map[types.UID]*framework.Pod
+	victims []*framework.Pod // of the last preemption
 	serial  int
 }
 
@@ -187,7 +190,9 @@ func newTwin(t *testing.T, g generator) *twin {
 	for name, l := range w.model.spaces {
 		w.nodes.SetNamespace(name, l)
 	}
-	profile, err := buildProfile(ProfileConfig{SchedulerName: "test"}, plugins.Registry(), testHandle(w.nodes, siblings), g.Rand)
+	handle := testHandle(w.nodes, siblings)
+	handle.Preempt = func(_ *framework.Pod, _ string, victims []*framework.Pod) { w.victims = victims }
+	profile, err := buildProfile(ProfileConfig{SchedulerName: "test"}, plugins.Registry(), handle, g.Rand)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +251,60 @@ func (w *twin) check(t *testing.T, p *framework.Pod) string {
 	return d.Node
 }
 
+// preempt lets a refused pod look for room, and has the model judge who would have to go. Nobody goes: what follows shows that trying changed nothing.
+func (w *twin) preempt(t *testing.T, p *framework.Pod) int {
+	t.Helper()
+	c := w.profile.Begin(p)
+	_, why, err := w.profile.Decide(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.victims = nil
+	node, _, status := w.profile.PostFilter[0].PostFilter(c, why)
+	if status.Is(framework.Failed) {
+		t.Fatal(status.Message())
+	}
+	if len(w.victims) == 0 {
+		return 0
+	}
+	before := w.model.pods
+	defer func() { w.model.pods = before }()
+	without := func(spared *framework.Pod) {
+		w.model.pods = nil
+		for _, o := range before {
+			gone := false
+			for _, v := range w.victims {
+				gone = gone || v.Object.UID == o.UID && v != spared
+			}
+			if !gone {
+				w.model.pods = append(w.model.pods, o)
+			}
+		}
+	}
+	if without(nil); !w.model.fits(p.Object, w.model.nodes[node]) {
+		t.Fatalf("%s does not fit on %s without the %d victims", p.Object.Name, node, len(w.victims))
+	}
+	for _, v := range w.victims {
+		if v.Priority >= p.Priority {
+			t.Errorf("a victim of priority %d for a pod of priority %d", v.Priority, p.Priority)
+		}
+		// Where pods attract or repel each other, a victim may be superfluous once another stays.
+		if without(v); p.Object.Spec.Affinity == nil && len(p.Object.Spec.TopologySpreadConstraints) == 0 && w.model.fits(p.Object, w.model.nodes[node]) && !anyTerms(before) {
+			t.Errorf("%s would fit on %s though one of the %d victims stayed", p.Object.Name, node, len(w.victims))
+		}
+	}
+	return 1
+}
+
+func anyTerms(pods []*corev1.Pod) bool {
+	for _, p := range pods {
+		if p.Spec.Affinity != nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (w *twin) put(p *framework.Pod, node string) {
 	w.nodes.AddPod(p, node)
 	w.placed[p.Object.UID] = p
@@ -277,15 +336,20 @@ func TestSchedulerAgreesWithTheRules(t *testing.T) {
 	}
 	t.Logf("replay: YARE_SEED=%d go test ./scheduler -run %s", seed, t.Name())
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
-	placed, refused := 0, 0
+	placed, refused, preempted := 0, 0, 0
 	for range 25 {
 		w := newTwin(t, g)
 		for i := range 2 + g.IntN(7) {
 			w.setNode(g.node(fmt.Sprintf("n%d", i)))
 		}
 		var templates []*corev1.Pod
+		simple := g.often(30) // a cluster whose pods don't care for each other
 		for range 6 {
-			templates = append(templates, g.template())
+			p := g.template()
+			if simple {
+				p.Spec.Affinity, p.Spec.TopologySpreadConstraints = nil, nil
+			}
+			templates = append(templates, p)
 		}
 		for range 80 {
 			w.step(g)
@@ -295,11 +359,12 @@ func TestSchedulerAgreesWithTheRules(t *testing.T) {
 				placed++
 			} else {
 				refused++
+				preempted += w.preempt(t, p)
 			}
 		}
 	}
-	if placed < 100 || refused < 100 {
-		t.Errorf("%d pods were placed and %d refused: the generator does not try both", placed, refused)
+	if placed < 100 || refused < 100 || preempted < 10 {
+		t.Errorf("%d pods were placed, %d refused and %d made room: the generator does not try all", placed, refused, preempted)
 	}
 }
 

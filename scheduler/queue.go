@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"container/heap"
+	"container/list"
+	"math/bits"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -38,7 +40,8 @@ type item struct {
 	plugins  []string  // who refused it
 	awaits   framework.EventKind
 
-	index int // in its heap
+	index int           // in its heap
+	entry *list.Element // in the order of parking
 }
 
 // queue orders the pods without a node. It is pure: it knows the time only as it is told.
@@ -50,13 +53,14 @@ type queue struct {
 	items   map[types.UID]*item
 	active  activeHeap
 	backoff backoffHeap
-	parked  map[types.UID]*item
+	parked  list.List // of *item, in the order of parking
+	await   [32]int   // by event kind: how many parked pods it may wake
+	gates   int       // how many pods are gated
 	seq     uint64
 }
 
 func newQueue(less func(a, b framework.QueueItem) bool, initial, longest, patience time.Duration) *queue {
-	return &queue{initial: initial, longest: longest, patience: patience, less: less, items: map[types.UID]*item{}, active: activeHeap{less: less},
-		parked: map[types.UID]*item{}}
+	return &queue{initial: initial, longest: longest, patience: patience, less: less, items: map[types.UID]*item{}, active: activeHeap{less: less}}
 }
 
 // add queues a new pod, or gates it.
@@ -71,6 +75,7 @@ func (q *queue) admit(it *item, now time.Time) {
 	q.leave(it)
 	if s := it.profile.Admit(it.pod); !s.OK() {
 		it.place, it.since, it.plugins = gated, now, []string{s.Plugin}
+		q.gates++
 		return
 	}
 	q.activate(it, now)
@@ -91,9 +96,20 @@ func (q *queue) leave(it *item) {
 	case backoff:
 		heap.Remove(&q.backoff, it.index)
 	case parked:
-		delete(q.parked, it.pod.Object.UID)
+		q.parked.Remove(it.entry)
+		it.entry = nil
+		q.count(it, -1)
+	case gated:
+		q.gates--
 	}
 	it.place = nowhere
+}
+
+// count keeps account of what parked pods wait for, so that an event which nobody waits for costs nothing.
+func (q *queue) count(it *item, sign int) {
+	for kinds := uint32(it.awaits); kinds != 0; kinds &= kinds - 1 {
+		q.await[bits.TrailingZeros32(kinds)] += sign
+	}
 }
 
 // remove forgets a pod.
@@ -142,10 +158,12 @@ func (q *queue) expire(now time.Time) {
 	for q.backoff.Len() > 0 && !q.backoff.list[0].until.After(now) {
 		q.activate(q.backoff.list[0], now)
 	}
-	for _, it := range q.parked {
-		if now.Sub(it.since) >= q.patience {
-			q.ready(it, now)
+	for front := q.parked.Front(); front != nil; front = q.parked.Front() {
+		it := front.Value.(*item)
+		if now.Sub(it.since) < q.patience {
+			return
 		}
+		q.ready(it, now)
 	}
 }
 
@@ -154,8 +172,8 @@ func (q *queue) due() (at time.Time, ok bool) {
 	if q.backoff.Len() > 0 {
 		at, ok = q.backoff.list[0].until, true
 	}
-	for _, it := range q.parked {
-		if t := it.since.Add(q.patience); !ok || t.Before(at) {
+	if front := q.parked.Front(); front != nil {
+		if t := front.Value.(*item).since.Add(q.patience); !ok || t.Before(at) {
 			at, ok = t, true
 		}
 	}
@@ -169,7 +187,8 @@ func (q *queue) refuse(it *item, plugins []string, now time.Time) {
 	it.errors, it.failed = 0, false
 	it.place, it.since, it.plugins, it.awaits = parked, now, plugins, it.profile.Awaits(plugins)
 	it.until = now.Add(q.delay(it.refusals))
-	q.parked[it.pod.Object.UID] = it
+	it.entry = q.parked.PushBack(it)
+	q.count(it, 1)
 }
 
 // fail puts a pod off whose decision or binding failed.
@@ -203,11 +222,26 @@ func (q *queue) ready(it *item, now time.Time) {
 
 // wake queues the parked pods that e may help.
 func (q *queue) wake(e *framework.Event, now time.Time) {
-	for _, it := range q.parked {
+	if !q.awaited(e.Kind) {
+		return
+	}
+	var next *list.Element
+	for at := q.parked.Front(); at != nil; at = next {
+		next = at.Next()
+		it := at.Value.(*item)
 		if it.awaits&e.Kind != 0 && it.profile.Helps(it.pod, it.plugins, e) {
 			q.ready(it, now)
 		}
 	}
+}
+
+func (q *queue) awaited(kind framework.EventKind) bool {
+	for kinds := uint32(kind); kinds != 0; kinds &= kinds - 1 {
+		if q.await[bits.TrailingZeros32(kinds)] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // update replaces a waiting pod by its new state. changed tells that something which matters for scheduling is different.
@@ -233,13 +267,7 @@ func (q *queue) update(it *item, p *framework.Pod, changed bool, now time.Time) 
 
 // depth counts the pods by place.
 func (q *queue) depth() (activeN, backoffN, parkedN, gatedN int) {
-	gatedN = len(q.items) - q.active.Len() - q.backoff.Len() - len(q.parked)
-	for _, it := range q.items {
-		if it.place == binding || it.place == nowhere {
-			gatedN--
-		}
-	}
-	return q.active.Len(), q.backoff.Len(), len(q.parked), gatedN
+	return q.active.Len(), q.backoff.Len(), q.parked.Len(), q.gates
 }
 
 type activeHeap struct {

@@ -153,6 +153,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			s.schedule(it)
 			s.drain()
 		}
+		s.expireHeld(s.now())
 		s.meter.queue(s.queue)
 		s.sleep(ctx)
 	}
@@ -179,7 +180,6 @@ func (s *Scheduler) sleep(ctx context.Context) {
 	case <-ctx.Done():
 	case <-s.inbox.notify:
 	case <-timer:
-		s.expireHeld(s.now())
 	}
 }
 

@@ -33,6 +33,8 @@ type cluster struct {
 	server *fake.Transport
 	clock  *clocktesting.FakeClock
 
+	scheduler *scheduler.Scheduler
+
 	mu     sync.Mutex
 	events []string
 }
@@ -59,6 +61,7 @@ func (c *cluster) run(opts ...option) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.scheduler = s
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { caches.Run(ctx) })

@@ -160,3 +160,34 @@ func TestReadWriteOncePodClaimServesOnePod(t *testing.T) {
 	}
 	c.wait("second is bound", func() bool { return c.nodeOf("second") == "a" })
 }
+
+func TestCSIDriversLimitTheVolumesOfANode(t *testing.T) {
+	c := start(t)
+	one := int32(1)
+	limit := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+		{Name: "disk.example.com", NodeID: "a", Allocatable: &storagev1.VolumeNodeResources{Count: &one}}}}}
+	c.server.MustCreate(limit)
+	c.server.MustCreate(node("a", "8"))
+	for _, name := range []string{"x", "y"} {
+		v := volumeOn("pv-"+name, "fast", "a")
+		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com", VolumeHandle: name}
+		c.server.MustCreate(v)
+		c.server.MustCreate(claim(name, "fast"))
+		c.bind(name, "pv-"+name)
+	}
+	c.server.MustCreate(pod("first", "100m", mounts("x")))
+	c.wait("first is bound", func() bool { return c.nodeOf("first") == "a" })
+	c.server.MustCreate(pod("same", "100m", mounts("x")))
+	c.wait("a pod with the same volume is bound", func() bool { return c.nodeOf("same") == "a" })
+	c.server.MustCreate(pod("other", "100m", mounts("y")))
+	c.wait("one with another is not", func() bool {
+		return strings.Contains(c.condition("other").Message, "1 node(s) exceed max volume count")
+	})
+	two := int32(2)
+	limit = limit.DeepCopy()
+	limit.Spec.Drivers[0].Allocatable.Count = &two
+	if _, err := client.Of[*storagev1.CSINode](c.server).Update(context.Background(), limit); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("until the limit is raised", func() bool { return c.nodeOf("other") == "a" })
+}

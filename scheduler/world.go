@@ -76,6 +76,7 @@ func (w *world) watch() {
 		w.woken(framework.ClaimChanged, client.Newest(old, new))
 	})
 	w.volumes.OnChange(func(old, new *corev1.PersistentVolume) { w.woken(framework.VolumeChanged, client.Newest(old, new)) })
+	w.csiNodes.OnChange(func(old, new *storagev1.CSINode) { w.woken(framework.CSINodeChanged, client.Newest(old, new)) })
 	w.classes.OnChange(func(old, new *storagev1.StorageClass) {
 		w.woken(framework.StorageClassChanged, client.Newest(old, new))
 	})
@@ -105,7 +106,7 @@ func (w *world) budgets() []*policyv1.PodDisruptionBudget { return w.pdbs.List("
 func (w *world) siblings(pod *corev1.Pod) labels.Selector {
 	merged, some := labels.Set{}, false
 	for _, svc := range w.services.List(pod.Namespace) {
-		if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+		if len(svc.Spec.Selector) > 0 && within(svc.Spec.Selector, pod.Labels) {
 			merged, some = labels.Merge(merged, svc.Spec.Selector), true
 		}
 	}
@@ -123,6 +124,16 @@ func (w *world) siblings(pod *corev1.Pod) labels.Selector {
 		return nil
 	}
 	return selector
+}
+
+// within tells whether all of a are in b.
+func within(a, b map[string]string) bool {
+	for k, v := range a {
+		if got, ok := b[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
 }
 
 // ownerSelector is the selector of pod's controller; of a ReplicationController it is a set of labels.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -25,11 +26,14 @@ const Joiners = "system:bootstrappers:yare:node"
 // bootstrap brings into the cluster what every cluster has: namespaces, roles, the Service of the API server itself and that of DNS.
 func (p *plane) bootstrap(ctx context.Context) error {
 	api := p.gate.Local(superuser)
-	roles := append(p.loops.roles(), joinBindings()...)
+	roles := slices.Concat(p.loops.roles(), joinBindings(), settingsRoles())
 	err := access.Ensure(ctx, api, access.Bootstrap{Roles: roles, Log: p.config.Log, Authentication: &access.Authentication{
 		ClientCA: p.pki.Cluster.CertPEM(), FrontProxyCA: p.pki.FrontProxy.CertPEM(), FrontProxyNames: []string{"front-proxy-client"},
 	}})
 	if err != nil {
+		return err
+	}
+	if err := publishSettings(ctx, api, p.config); err != nil {
 		return err
 	}
 	for _, s := range p.ownServices() {

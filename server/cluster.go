@@ -3,15 +3,11 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/yare-project/yare/internal/kubeconfig"
-	"github.com/yare-project/yare/internal/pidfile"
 )
 
 // PIDFile, in the data folder, names the process that runs from it.
@@ -58,33 +54,10 @@ func (cl *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// claim writes the process file once the data folder is this process's own.
-func (cl *Cluster) claim() error {
-	self, err := pidfile.Self()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(cl.config.DataDir, PIDFile)
-	if err := pidfile.Write(path, self); err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, plain(err))
-	}
-	cl.stack.onStop(func(context.Context) error { return os.Remove(path) })
-	return nil
-}
-
 // Admin is how the cluster's owner reaches it.
 func (cl *Cluster) Admin(name string) kubeconfig.Entry {
 	return cl.plane.admin(name)
 }
 
 // Wait keeps running until ctx ends or a part fails, then stops everything in reverse order.
-func (cl *Cluster) Wait(ctx context.Context) error {
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-cl.stack.failed:
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer cancel()
-	return errors.Join(err, cl.stack.stop(stop))
-}
+func (cl *Cluster) Wait(ctx context.Context) error { return cl.stack.wait(ctx) }

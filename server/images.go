@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/utils/clock"
 
@@ -23,7 +25,7 @@ func (n *nodeParts) importImages(ctx context.Context) error {
 	return nil
 }
 
-// Images opens the image store of the cluster that runs from dataDir, for a command in another process. Close it after use.
+// Images opens the image store of the cluster or node that runs from dataDir, for a command in another process. Close it after use.
 func Images(ctx context.Context, dataDir, endpoint string) (store *image.Store, closer func(context.Context) error, err error) {
 	dir, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -31,10 +33,11 @@ func Images(ctx context.Context, dataDir, endpoint string) (store *image.Store, 
 	}
 	c := &Config{DataDir: dir, RuntimeDir: defaultRuntimeDir(), Clock: clock.RealClock{}}
 	if endpoint == "" {
-		if _, err := AdminFile(dir); err != nil {
-			return nil, nil, err
-		}
 		endpoint = c.runtimeConfig().Socket()
+		// The socket is there while a Yare runs: a node that joined a server elsewhere has no kubeconfig.
+		if _, err := os.Stat(strings.TrimPrefix(endpoint, "unix://")); err != nil {
+			return nil, nil, errNotRunning
+		}
 	}
 	r, err := runtime.Start(ctx, runtime.Config{Endpoint: endpoint})
 	if err != nil {

@@ -1,231 +1,292 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"crypto"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 
 	"github.com/yare-project/yare/client"
 	clienthttp "github.com/yare-project/yare/client/http"
 	"github.com/yare-project/yare/internal/jointoken"
 	"github.com/yare-project/yare/internal/pki"
-	"github.com/yare-project/yare/internal/resource"
 )
 
 const (
 	// maxCA bounds what is read of a server that is not known yet.
 	maxCA = 64 << 10
-	// answerTime is how long a node waits for a certificate.
-	answerTime = time.Minute
+	// serverRetry is the wait between attempts to reach the server of a cluster that the node belongs to already.
+	serverRetry = 2 * time.Second
+	// dialTime bounds one attempt.
+	dialTime = 10 * time.Second
 )
 
-// Join runs a node of the API server at url until ctx ends. The token's pin says which authority the server must have: nobody in between can
-// pretend to be it. After the first time, the node's own certificate is enough, and the token may expire.
-func Join(ctx context.Context, c *Config, url string, token jointoken.Token) error {
-	j := &joining{config: c, url: strings.TrimSuffix(url, "/"), token: token}
-	s := newStack(c)
-	err := j.run(ctx, s)
+// authorityFile, in the data folder's pki, is the authority of the cluster that the node joined.
+const authorityFile = "cluster-ca.pem"
+
+// Joined is a node of a server elsewhere, in this process.
+type Joined struct {
+	stack *stack
+}
+
+// Join starts a node of the API server at server and returns when the node is ready. The token's pin says which authority the server must
+// have: nobody in between can pretend to be it. After the first time the node's own certificate is enough: the token may have expired, or be zero. c's
+// networks, DNS and domain are replaced by the cluster's. What was started is stopped again if a later part fails.
+func Join(ctx context.Context, c *Config, server string, token jointoken.Token) (*Joined, error) {
+	j := &joining{config: c, url: strings.TrimSuffix(server, "/"), token: token, stack: newStack(c)}
+	err := j.run(ctx)
+	if err == nil {
+		return &Joined{stack: j.stack}, nil
+	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	return errors.Join(err, s.stop(stop))
+	return nil, errors.Join(err, j.stack.stop(stop))
 }
+
+// Wait keeps running until ctx ends or a part fails, then stops everything in reverse order. Containers keep running.
+func (n *Joined) Wait(ctx context.Context) error { return n.stack.wait(ctx) }
 
 type joining struct {
 	config *Config
 	url    string
-	token  jointoken.Token
-	ca     []byte
-	roots  *x509.CertPool
+	token  jointoken.Token // zero: the node relies on what it kept
+	stack  *stack
+	life   context.Context // ends when the node stops
+
+	ca    []byte
+	roots *x509.CertPool
+	// member says that the node has been in the cluster before.
+	member   bool
+	identity *pki.Leaf
+	api      client.Transport // as the node
 }
 
-func (j *joining) run(ctx context.Context, s *stack) error {
-	c := j.config
+func (j *joining) run(ctx context.Context) error {
+	c, s := j.config, j.stack
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	s.onStop(func(context.Context) error { end(); return nil })
+	// While it starts, the node's life ends with ctx; afterwards with stop.
+	defer context.AfterFunc(ctx, end)()
+	j.life = life
 	if err := s.step("check the host", c.preflightNode); err != nil {
-		return errors.Unwrap(err)
+		return errors.Unwrap(err) // the message stands for itself
 	}
-	if err := s.step("meet the server", func() error { return j.meet(ctx) }); err != nil {
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"meet the server", j.meet},
+		{"get a certificate", j.introduce},
+		{"learn the cluster's networks", j.learn},
+	} {
+		if err := s.step(step.name, func() error { return step.do(ctx) }); err != nil {
+			return err
+		}
+	}
+	shared := client.NewCaches(client.CachesConfig{Transport: j.api, Clock: c.Clock, Log: c.Log})
+	s.run("caches", func(ctx context.Context) error { shared.Run(ctx); return nil })
+	_, err := startNode(ctx, c, s, prometheus.NewRegistry(), home{transport: j.api, shared: shared, clientCA: j.roots, serving: j.serving})
+	return err
+}
+
+// meet finds out which authority the server must have: the one that the node kept, or the server's own if it is what the token pins.
+func (j *joining) meet(ctx context.Context) error {
+	if err := j.stack.claim(j.config.DataDir); err != nil {
 		return err
 	}
-	var identity *pki.Leaf
-	if err := s.step("get a certificate", func() (err error) {
-		identity, err = j.identity(ctx)
+	if u, err := url.Parse(j.url); err != nil || u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("--server %q is no URL of an API server: write it as https://host:6443", j.url)
+	}
+	path := filepath.Join(j.config.DataDir, "pki", authorityFile)
+	kept, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		return j.trustKept(path, kept)
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("cannot read %s: %w", path, plain(err))
+	case j.token == jointoken.Token{}:
+		return errors.New("this machine has not joined a cluster yet: give --token, as `yare token create` prints it on the server")
+	}
+	data, err := j.fetchAuthority(ctx)
+	if err != nil {
+		return err
+	}
+	if j.ca, err = pki.CheckPin(data, j.token.Pin); err != nil {
+		return withoutPrefix(err)
+	}
+	j.trust()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return pki.WriteFile(path, j.ca, 0o600)
+}
+
+// trustKept takes the authority of an earlier run, if the token is not another cluster's.
+func (j *joining) trustKept(path string, kept []byte) error {
+	var err error
+	if j.ca = kept; j.token.Pin != "" {
+		if j.ca, err = pki.CheckPin(kept, j.token.Pin); err != nil {
+			return fmt.Errorf("the data folder %s belongs to another cluster than the token: give another --data-dir, or leave that cluster with `yare down --purge --data-dir %[1]s` first", j.config.DataDir)
+		}
+	}
+	certs, err := pki.ParseCertificates(j.ca)
+	if err != nil || len(certs) == 0 {
+		return fmt.Errorf("%s is damaged: remove it, and give --token", path)
+	}
+	j.trust()
+	return nil
+}
+
+func (j *joining) trust() {
+	j.roots = x509.NewCertPool()
+	j.roots.AppendCertsFromPEM(j.ca)
+}
+
+// fetchAuthority asks for the server's authority over a connection that is not trusted yet.
+func (j *joining) fetchAuthority(ctx context.Context) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, j.url+"/cacerts", nil)
+	if err != nil {
+		return nil, err
+	}
+	stranger := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the pin decides
+	defer stranger.CloseIdleConnections()
+	answer, err := (&http.Client{Timeout: dialTime, Transport: stranger}).Do(request)
+	if err != nil {
+		return nil, j.explain(err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxCA))
+	if err != nil {
+		return nil, j.explain(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s is no Yare server: it answers %q for /cacerts; is --server right?", j.url, answer.Status)
+	}
+	return data, nil
+}
+
+// introduce gets the certificate as which the node acts, and the transport that shows it.
+func (j *joining) introduce(ctx context.Context) error {
+	path := filepath.Join(j.config.DataDir, "pki", pki.NodeClient(j.config.NodeName).Name+".pem")
+	_, err := os.Stat(path)
+	j.member = err == nil
+	if err := j.patiently(ctx, func() (err error) {
+		j.identity, err = j.openIdentity()
 		return err
 	}); err != nil {
 		return err
 	}
-	transport, err := clienthttp.New(&rest.Config{Host: j.url, Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(j.roots, identity), ForceAttemptHTTP2: true}})
-	if err != nil {
+	// A connection outlives the certificate that it was opened with, and the server refuses what has expired: new certificate, new connections.
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}).DialContext)
+	j.identity.OnRenew(func(*pki.Leaf) { dialer.CloseAll() })
+	if j.api, err = j.transport(pki.ClientTLS(j.roots, j.identity), dialer.DialContext); err != nil {
 		return err
 	}
-	shared := client.NewCaches(client.CachesConfig{Transport: transport, Clock: c.Clock, Log: c.Log})
-	s.run("caches", func(ctx context.Context) error { shared.Run(ctx); return nil })
-	_, err = startNode(ctx, c, s, prometheus.NewRegistry(), home{
-		transport: transport, shared: shared, clientCA: j.roots,
-		serving: func(ctx context.Context) (*pki.Leaf, error) { return j.serving(ctx, transport) },
-	})
-	if err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
+	j.renew(j.identity)
+	if j.member {
 		return nil
-	case err := <-s.failed:
-		return err
 	}
-}
-
-// meet fetches the server's authority over a connection that is not trusted yet, and holds it against the token's pin.
-func (j *joining) meet(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, j.url+"/cacerts", nil)
-	if err != nil || request.URL.Scheme != "https" {
-		return fmt.Errorf("--server %q is no https URL", j.url)
+	if err := j.refuseDouble(ctx); err != nil {
+		return errors.Join(err, remove(path))
 	}
-	stranger := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // the pin below decides
-	answer, err := stranger.Do(request)
-	if err != nil {
-		return fmt.Errorf("the server does not answer: %w; is --server right, and the port open?", err)
-	}
-	defer answer.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxCA))
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the server at %s is no Yare: %s for /cacerts", j.url, answer.Status)
-	}
-	if j.ca, err = pki.CheckPin(data, j.token.Pin); err != nil {
-		return err
-	}
-	j.roots = x509.NewCertPool()
-	j.roots.AppendCertsFromPEM(j.ca)
 	return nil
 }
 
-func (j *joining) leaf(spec pki.LeafSpec, issuer pki.Issuer) (*pki.Leaf, error) {
-	c := j.config
-	return pki.OpenLeaf(pki.LeafConfig{Config: pki.Config{Dir: filepath.Join(c.DataDir, "pki"), Clock: c.Clock, Log: c.Log}, Spec: spec, Issuer: issuer, Roots: j.roots})
-}
-
-// identity is the certificate as which the node acts: kept from an earlier time, or asked for with the token.
-func (j *joining) identity(ctx context.Context) (*pki.Leaf, error) {
-	transport, err := clienthttp.New(&rest.Config{Host: j.url, BearerToken: j.token.Bearer(), TLSClientConfig: rest.TLSClientConfig{CAData: j.ca}})
+// refuseDouble refuses to take the name of a node that lives.
+func (j *joining) refuseDouble(ctx context.Context) error {
+	name := j.config.NodeName
+	node, err := client.Of[*corev1.Node](j.api).Get(ctx, "", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return j.explain(err)
 	}
-	return j.leaf(pki.NodeClient(j.config.NodeName), &requester{ctx: ctx, api: transport, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth})
+	if !isReady(node) {
+		return nil
+	}
+	return fmt.Errorf("the cluster has a node named %s already, which is alive: give another --node-name, or, if this machine takes its place, remove it first with `kubectl delete node %[1]s`", name)
 }
 
-// serving is the certificate of the node's API, asked for as the node once its Node object says which addresses are its own.
-func (j *joining) serving(ctx context.Context, transport client.Transport) (*pki.Leaf, error) {
-	if err := j.waitForNode(ctx, transport); err != nil {
-		return nil, err
-	}
-	return j.leaf(j.config.nodeServing(), &requester{ctx: ctx, api: transport, signer: certificatesv1.KubeletServingSignerName, usage: certificatesv1.UsageServerAuth})
+func (j *joining) learn(ctx context.Context) error {
+	return j.patiently(ctx, func() error { return j.config.learnSettings(ctx, j.api) })
 }
 
-func (j *joining) waitForNode(ctx context.Context, transport client.Transport) error {
-	ref := resource.Ref{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes")}
-	return until(ctx, transport, ref, j.config.NodeName, func(o client.Object) (bool, error) {
-		node, ok := o.(*corev1.Node)
-		return ok && len(node.Status.Addresses) > 0, nil
-	})
-}
-
-// requester has certificates issued by the API server's signers.
-type requester struct {
-	ctx    context.Context
-	api    client.Transport
-	signer string
-	usage  certificatesv1.KeyUsage
-}
-
-// Issue posts a CertificateSigningRequest and waits for the certificate.
-func (r *requester) Issue(spec pki.LeafSpec, key crypto.Signer) ([]byte, error) {
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: spec.User, Organization: spec.Groups}, DNSNames: spec.Hosts, IPAddresses: spec.IPs,
-	}, key)
-	if err != nil {
-		return nil, err
-	}
-	request := &certificatesv1.CertificateSigningRequest{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "node-csr-"},
-		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: r.signer,
-			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, r.usage},
-		},
-	}
-	requests := client.Of[*certificatesv1.CertificateSigningRequest](r.api)
-	request, err = requests.Create(r.ctx, request)
-	if err != nil {
-		return nil, fmt.Errorf("ask for a certificate: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(r.ctx, answerTime)
-	defer cancel()
-	var certificate []byte
-	ref := resource.Ref{GroupVersionResource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests")}
-	err = until(ctx, r.api, ref, request.Name, func(o client.Object) (bool, error) {
-		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
-		if !ok {
-			return false, nil
-		}
-		for _, c := range csr.Status.Conditions {
-			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-				return false, fmt.Errorf("the certificate was refused: %s: %s", c.Reason, c.Message)
-			}
-		}
-		certificate = bytes.Clone(csr.Status.Certificate)
-		return len(certificate) > 0, nil
-	})
-	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("nobody answered the certificate request %s within %s: see `kubectl get csr`, or approve it with `kubectl certificate approve %s`", request.Name, answerTime, request.Name)
-	}
-	return certificate, err
-}
-
-// until watches one object until f is content with it.
-func until(ctx context.Context, api client.Transport, ref resource.Ref, name string, f func(client.Object) (bool, error)) error {
-	initial := true
-	events, err := api.Watch(ctx, ref, metav1.ListOptions{
-		FieldSelector: "metadata.name=" + name, SendInitialEvents: &initial, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
-	})
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
+// patiently tries f again as long as the server cannot be reached, if the node is in the cluster already: after a power cut the machines come back in
+// any order. A stranger is told at once.
+func (j *joining) patiently(ctx context.Context, f func() error) error {
+	level := slog.LevelWarn
 	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		var dial *net.OpError
+		if !j.member || !errors.As(err, &dial) || ctx.Err() != nil {
+			return j.explain(err)
+		}
+		j.config.Log.Log(ctx, level, "waiting for the server", "server", j.url, "error", err)
+		level = slog.LevelDebug
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case e, open := <-events.ResultChan():
-			if !open {
-				return fmt.Errorf("the watch of %s %s ended", ref.Resource, name)
-			}
-			o, ok := e.Object.(client.Object)
-			if !ok || e.Type != watch.Added && e.Type != watch.Modified {
-				continue
-			}
-			if done, err := f(o); done || err != nil {
-				return err
-			}
+		case <-j.config.Clock.After(serverRetry):
 		}
 	}
+}
+
+// explain makes one clear line of what kept the node from its server.
+func (j *joining) explain(err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused
+	}
+	var name x509.HostnameError
+	if errors.As(err, &name) {
+		return fmt.Errorf("the server's certificate is not for %s: start the server with --tls-san %[1]s, or give another --server", name.Host)
+	}
+	var dial *net.OpError
+	var slow net.Error
+	if errors.As(err, &dial) || errors.As(err, &slow) && slow.Timeout() {
+		var request *url.Error
+		if errors.As(err, &request) {
+			err = request.Err
+		}
+		return fmt.Errorf("the server at %s cannot be reached: %w; is --server right, does the server run, and is the port open?", j.url, err)
+	}
+	return withoutPrefix(err)
+}
+
+// withoutPrefix takes off the name of a package of which the user knows nothing.
+func withoutPrefix(err error) error {
+	if text, ok := strings.CutPrefix(err.Error(), "pki: "); ok {
+		return errors.New(text)
+	}
+	return err
+}
+
+// transport reaches the server over connections that dial opens. HTTP/2 pings find out that a server is gone whose machine can no longer say so.
+func (j *joining) transport(config *tls.Config, dial func(context.Context, string, string) (net.Conn, error)) (client.Transport, error) {
+	return clienthttp.New(&rest.Config{Host: j.url, Transport: &http.Transport{
+		TLSClientConfig: config, DialContext: dial, ForceAttemptHTTP2: true, TLSHandshakeTimeout: dialTime,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}})
 }
 
 // preflightNode is preflight for a machine that runs no API server.
@@ -235,6 +296,9 @@ func (c *Config) preflightNode() error {
 	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the data folder %s: %w; give another with --data-dir", c.DataDir, plain(err))
+	}
+	if c.CRI != nil {
+		return nil
 	}
 	return c.checkNode()
 }

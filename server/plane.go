@@ -83,7 +83,7 @@ func (p *plane) openStore(context.Context) error {
 		p.store = s
 	}
 	p.cluster.stack.onStop(func(context.Context) error { return p.store.Close() })
-	return p.cluster.claim()
+	return p.cluster.stack.claim(p.config.DataDir)
 }
 
 func (p *plane) openPKI(context.Context) error {

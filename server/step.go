@@ -74,6 +74,18 @@ func (s *stack) fail(err error) {
 	}
 }
 
+// wait returns when ctx has ended or a part has failed, and everything is stopped.
+func (s *stack) wait(ctx context.Context) error {
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-s.failed:
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	return errors.Join(err, s.stop(stop))
+}
+
 // stop undoes everything, newest first, and joins what went wrong.
 func (s *stack) stop(ctx context.Context) error {
 	s.mu.Lock()

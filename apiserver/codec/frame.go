@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 )
 
+// FrameHeader is how many bytes of a protobuf frame tell its length. A transport that delimits messages itself leaves them out.
+const FrameHeader = 4
+
 // AppendEvent appends one frame of a watch: a WatchEvent of type typ around an encoded object.
 func AppendEvent(dst []byte, media Media, typ string, object []byte) []byte {
 	if media == Protobuf {

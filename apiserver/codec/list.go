@@ -13,10 +13,11 @@ import (
 	"github.com/yare-project/yare/kind"
 )
 
-// List writes a list of kind gvk from its items' own bytes, without building the typed list. as picks the objects or their metadata.
-func List(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []*stored.Object, v *kind.Version, media Media, as As) ([]byte, error) {
+// List writes a list of kind gvk from its items' own bytes, without building the typed list. a picks the objects or their metadata.
+func List(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []*stored.Object, v *kind.Version, a Accept) ([]byte, error) {
+	media := a.Media
 	encoded := make([]stored.Bytes, len(items))
-	form, total := form(media, as), 0
+	form, total := a.form(), 0
 	for i, item := range items {
 		b, err := item.As(v, form)
 		if err != nil {
@@ -36,13 +37,18 @@ func List(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []*stored.Obj
 }
 
 // form is how one item of an answer is cached.
-func form(media Media, as As) stored.Form {
+func (a Accept) form() stored.Form {
+	beta := a.MetaVersion == "v1beta1"
 	switch {
-	case as == AsMetadata && media == Protobuf:
+	case a.As == AsMetadata && a.Media == Protobuf && beta:
+		return stored.MetaBetaProtobuf
+	case a.As == AsMetadata && a.Media == Protobuf:
 		return stored.MetaProtobuf
-	case as == AsMetadata:
+	case a.As == AsMetadata && beta:
+		return stored.MetaBetaJSON
+	case a.As == AsMetadata:
 		return stored.MetaJSON
-	case media == Protobuf:
+	case a.Media == Protobuf:
 		return stored.Protobuf
 	default:
 		return stored.JSON
@@ -99,7 +105,7 @@ func appendMessage(dst []byte, tag byte, m []byte) []byte {
 
 // Item returns one stored object's document in a form that Negotiate gave: shared bytes for JSON (without a trailing newline) and protobuf.
 func Item(o *stored.Object, v *kind.Version, a Accept) ([]byte, error) {
-	b, err := o.As(v, form(a.Media, a.As))
+	b, err := o.As(v, a.form())
 	if err != nil || a.Media != YAML {
 		return b.Whole, err
 	}

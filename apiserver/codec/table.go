@@ -1,13 +1,14 @@
 package codec
 
 import (
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
@@ -22,71 +23,167 @@ type TableOptions struct {
 	Now       time.Time
 }
 
-// TableKind is the kind of a table in a version of meta.k8s.io.
-func TableKind(metaVersion string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "meta.k8s.io", Version: metaVersion, Kind: "Table"}
-}
-
-// Table makes the table of some objects: the name, the kind's own columns, the age.
-func Table(v *kind.Version, meta metav1.ListMeta, items []*stored.Object, opts TableOptions) (*metav1.Table, error) {
-	t := &metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(items)), ColumnDefinitions: []metav1.TableColumnDefinition{}}
-	if !opts.NoHeaders {
-		t.ColumnDefinitions = columns(v)
-	}
-	for _, item := range items {
-		row, err := row(v, item, opts)
+// Table writes the table of some objects (meta.k8s.io Table, in a's version and media type): the name, the kind's own columns, the age.
+// Rows are put together from the objects' own bytes, so that a big table costs little more than its cells.
+func Table(v *kind.Version, meta metav1.ListMeta, items []*stored.Object, a Accept, opts TableOptions) ([]byte, error) {
+	rows := make([]stored.Bytes, len(items))
+	size := 0
+	for i, item := range items {
+		b, err := rowObject(v, item, a, opts.Include)
 		if err != nil {
 			return nil, err
 		}
-		t.Rows = append(t.Rows, row)
+		rows[i] = b
+		size += len(b.Whole) + 32*(len(v.Columns)+2)
+	}
+	t, err := openTable(v, meta, a, opts, size)
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range items {
+		if i > 0 {
+			t = append(t, ',')
+		}
+		if t, err = appendRow(t, v, item.Hub(), rows[i].Whole, opts.Now); err != nil {
+			return nil, err
+		}
+	}
+	return closeTable(t, a)
+}
+
+// openTable writes all that stands before the rows, into a buffer with room for size more bytes.
+func openTable(v *kind.Version, meta metav1.ListMeta, a Accept, opts TableOptions, size int) ([]byte, error) {
+	list, err := json.Marshal(meta)
+	if err != nil {
+		return nil, fmt.Errorf("encode list metadata: %w", err)
+	}
+	defs := []byte("[]")
+	if !opts.NoHeaders {
+		if defs, err = json.Marshal(columns(v)); err != nil {
+			return nil, fmt.Errorf("encode the columns of %s: %w", v.Kind, err)
+		}
+	}
+	t := make([]byte, 0, len(list)+len(defs)+size+128)
+	t = append(t, `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+	t = append(t, a.MetaVersion...)
+	t = append(t, `","metadata":`...)
+	t = append(t, list...)
+	t = append(t, `,"columnDefinitions":`...)
+	t = append(t, defs...)
+	return append(t, `,"rows":[`...), nil
+}
+
+func closeTable(t []byte, a Accept) ([]byte, error) {
+	t = append(t, "]}\n"...)
+	if a.Media == YAML {
+		return yaml.JSONToYAML(t)
 	}
 	return t, nil
 }
 
-func columns(v *kind.Version) []metav1.TableColumnDefinition {
-	out := []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: "Name of the object, unique within its namespace."}}
-	var wide []metav1.TableColumnDefinition
-	for _, c := range v.Columns {
-		if c.Priority > 0 {
-			wide = append(wide, c.TableColumnDefinition)
-			continue
+// rowObject is what a row carries beside its cells.
+func rowObject(v *kind.Version, item *stored.Object, a Accept, include metav1.IncludeObjectPolicy) (stored.Bytes, error) {
+	switch include {
+	case metav1.IncludeNone:
+		return stored.Bytes{Whole: []byte("null")}, nil
+	case metav1.IncludeObject:
+		return item.As(v, stored.JSON)
+	case metav1.IncludeMetadata, "":
+		return item.As(v, Accept{As: AsMetadata, MetaVersion: a.MetaVersion}.form())
+	}
+	return stored.Bytes{}, fmt.Errorf("unknown includeObject %q", include)
+}
+
+// shown gives a column's place: those for wide output stand behind the age.
+func shown(v *kind.Version, wide bool) func(yield func(*kind.ErasedColumn) bool) {
+	return func(yield func(*kind.ErasedColumn) bool) {
+		for i := range v.Columns {
+			if c := &v.Columns[i]; (c.Priority > 0) == wide && !yield(c) {
+				return
+			}
 		}
+	}
+}
+
+func columns(v *kind.Version) []metav1.TableColumnDefinition {
+	var out []metav1.TableColumnDefinition
+	if !v.NoName {
+		out = append(out, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "Name of the object, unique within its namespace."})
+	}
+	for c := range shown(v, false) {
 		out = append(out, c.TableColumnDefinition)
 	}
 	if !v.NoAge {
 		out = append(out, metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."})
 	}
-	return append(out, wide...)
+	for c := range shown(v, true) {
+		out = append(out, c.TableColumnDefinition)
+	}
+	return out
 }
 
-func row(v *kind.Version, item *stored.Object, opts TableOptions) (metav1.TableRow, error) {
-	hub := item.Hub()
-	cells := []any{hub.GetName()}
-	var wide []any
-	for _, c := range v.Columns {
-		if c.Priority > 0 {
-			wide = append(wide, c.Value(hub, opts.Now))
-			continue
+// appendRow writes one row: a cell for each of columns(v), in their order, and the object.
+func appendRow(t []byte, v *kind.Version, hub kind.Object, object []byte, now time.Time) ([]byte, error) {
+	t = append(t, `{"cells":[`...)
+	start := len(t)
+	var err error
+	cell := func(value any) {
+		if len(t) > start {
+			t = append(t, ',')
 		}
-		cells = append(cells, c.Value(hub, opts.Now))
+		var failed error
+		if t, failed = appendCell(t, value); failed != nil {
+			err = failed
+		}
+	}
+	if !v.NoName {
+		cell(hub.GetName())
+	}
+	for c := range shown(v, false) {
+		cell(c.Value(hub, now))
 	}
 	if !v.NoAge {
-		cells = append(cells, Age(hub.GetCreationTimestamp().Time, opts.Now))
+		cell(Age(hub.GetCreationTimestamp().Time, now))
 	}
-	r := metav1.TableRow{Cells: append(cells, wide...)}
-	switch opts.Include {
-	case metav1.IncludeNone:
-		return r, nil
-	case metav1.IncludeObject:
-		b, err := item.As(v, stored.JSON)
-		r.Object = runtime.RawExtension{Raw: b.Whole}
-		return r, err
-	case metav1.IncludeMetadata, "":
-		b, err := item.As(v, stored.MetaJSON)
-		r.Object = runtime.RawExtension{Raw: b.Whole}
-		return r, err
+	for c := range shown(v, true) {
+		cell(c.Value(hub, now))
 	}
-	return r, fmt.Errorf("unknown includeObject %q", opts.Include)
+	t = append(t, `],"object":`...)
+	t = append(t, object...)
+	return append(t, '}'), err
+}
+
+func appendCell(dst []byte, value any) ([]byte, error) {
+	switch x := value.(type) {
+	case string:
+		return appendString(dst, x)
+	case bool:
+		return strconv.AppendBool(dst, x), nil
+	case int64:
+		return strconv.AppendInt(dst, x, 10), nil
+	case int32:
+		return strconv.AppendInt(dst, int64(x), 10), nil
+	case int:
+		return strconv.AppendInt(dst, int64(x), 10), nil
+	}
+	b, err := json.Marshal(value)
+	if err != nil {
+		return dst, fmt.Errorf("encode a cell: %w", err)
+	}
+	return append(dst, b...), nil
+}
+
+// appendString writes a JSON string as encoding/json does; text without anything to escape, nearly all there is, is copied.
+func appendString(dst []byte, s string) ([]byte, error) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			b, err := json.Marshal(s)
+			return append(dst, b...), err
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, s...)
+	return append(dst, '"'), nil
 }
 
 // Age is the time since an object was created, as tables show it.
@@ -98,20 +195,27 @@ func Age(created, now time.Time) string {
 }
 
 // BookmarkTable is a bookmark in the form of a table: one row that shows nothing and carries the bookmark's metadata.
-func BookmarkTable(v *kind.Version, bookmark metav1.Object, opts TableOptions) (*metav1.Table, error) {
-	partial := &metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{Kind: stored.PartialKind.Kind, APIVersion: stored.PartialKind.GroupVersion().String()},
+func BookmarkTable(v *kind.Version, bookmark metav1.Object, a Accept, opts TableOptions) ([]byte, error) {
+	gvk := stored.PartialKind(a.MetaVersion)
+	object, err := json.Marshal(&metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()},
 		ObjectMeta: metav1.ObjectMeta{ResourceVersion: bookmark.GetResourceVersion(), Annotations: bookmark.GetAnnotations()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode a bookmark: %w", err)
 	}
-	t := &metav1.Table{ListMeta: metav1.ListMeta{ResourceVersion: bookmark.GetResourceVersion()}, ColumnDefinitions: []metav1.TableColumnDefinition{}}
-	defs := columns(v)
-	if !opts.NoHeaders {
-		t.ColumnDefinitions = defs
+	t, err := openTable(v, metav1.ListMeta{ResourceVersion: bookmark.GetResourceVersion()}, a, opts, len(object))
+	if err != nil {
+		return nil, err
 	}
-	cells := make([]any, len(defs))
-	for i := range cells {
-		cells[i] = ""
+	t = append(t, `{"cells":[`...)
+	for i := range columns(v) {
+		if i > 0 {
+			t = append(t, ',')
+		}
+		t = append(t, `""`...)
 	}
-	t.Rows = []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: partial}}}
-	return t, nil
+	t = append(t, `],"object":`...)
+	t = append(t, object...)
+	return closeTable(append(t, '}'), a)
 }

@@ -180,7 +180,11 @@ func (r *routes) all() []operation {
 		r.add(r.patch(item, name, r.object, r.version.GroupVersionKind, ""))
 	}
 	if has("delete") {
-		r.add(operation{path: item, method: http.MethodDelete, id: r.id("delete", name), action: "delete", body: deleteName, consumes: anyType, response: statusName,
+		deleted := statusName
+		if r.kind.ReturnDeleted {
+			deleted = r.object
+		}
+		r.add(operation{path: item, method: http.MethodDelete, id: r.id("delete", name), action: "delete", body: deleteName, consumes: anyType, response: deleted,
 			codes: []int{200, 202}, summary: article(name, "delete"), parameters: parametersOf[metav1.DeleteOptions]()})
 	}
 	r.subresources(item)

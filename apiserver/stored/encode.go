@@ -28,7 +28,7 @@ type Bytes struct {
 
 // AppendItem appends the object as an item of its List: bare, as the typed lists of the Kubernetes API have it.
 func (b Bytes) AppendItem(dst []byte) []byte {
-	if b.from > 0 && (b.form == JSON || b.form == MetaJSON) {
+	if b.from > 0 && b.form == JSON {
 		dst = append(dst, '{')
 	}
 	return append(dst, b.Whole[b.from:b.to]...)
@@ -37,7 +37,7 @@ func (b Bytes) AppendItem(dst []byte) []byte {
 // ItemLen is the number of bytes that AppendItem appends.
 func (b Bytes) ItemLen() int {
 	n := b.to - b.from
-	if b.from > 0 && (b.form == JSON || b.form == MetaJSON) {
+	if b.from > 0 && b.form == JSON {
 		n++
 	}
 	return n
@@ -71,7 +71,7 @@ func EncodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) (Bytes, error) 
 	whole := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 	whole = bytes.Clone(whole)
 	b := Bytes{Whole: whole, form: JSON, to: len(whole)}
-	if head := jsonHead(gvk); bytes.HasPrefix(whole, head) && gvk != PartialKind {
+	if head := jsonHead(gvk); bytes.HasPrefix(whole, head) && gvk.Kind != partialKind {
 		b.from = len(head)
 	}
 	return b, nil

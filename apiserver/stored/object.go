@@ -31,6 +31,9 @@ const (
 	// MetaJSON and MetaProtobuf are the object as a meta.k8s.io/v1 PartialObjectMetadata.
 	MetaJSON
 	MetaProtobuf
+	// MetaBetaJSON and MetaBetaProtobuf are the same in meta.k8s.io/v1beta1.
+	MetaBetaJSON
+	MetaBetaProtobuf
 )
 
 // Object is an immutable API object with its encodings.
@@ -155,12 +158,14 @@ func (o *Object) slot(v *kind.Version, form Form) *encoding {
 
 func (o *Object) encode(v *kind.Version, form Form) (Bytes, error) {
 	switch form {
-	case MetaJSON, MetaProtobuf:
-		partial := Partial(o.object)
-		if form == MetaJSON {
-			return EncodeJSON(partial, PartialKind)
-		}
-		return EncodeProtobuf(partial, PartialKind)
+	case MetaJSON:
+		return EncodeJSON(Partial(o.object, "v1"), PartialKind("v1"))
+	case MetaProtobuf:
+		return EncodeProtobuf(Partial(o.object, "v1"), PartialKind("v1"))
+	case MetaBetaJSON:
+		return EncodeJSON(Partial(o.object, "v1beta1"), PartialKind("v1beta1"))
+	case MetaBetaProtobuf:
+		return EncodeProtobuf(Partial(o.object, "v1beta1"), PartialKind("v1beta1"))
 	}
 	obj, err := o.In(v)
 	if err != nil {
@@ -172,12 +177,17 @@ func (o *Object) encode(v *kind.Version, form Form) (Bytes, error) {
 	return EncodeProtobuf(obj, v.GroupVersionKind)
 }
 
-// PartialKind is what metadata alone is served as.
-var PartialKind = schema.GroupVersionKind{Group: "meta.k8s.io", Version: "v1", Kind: "PartialObjectMetadata"}
+// partialKind is the kind of metadata alone.
+const partialKind = "PartialObjectMetadata"
 
-// Partial is an object's metadata alone; it shares memory with obj.
-func Partial(obj kind.Object) *metav1.PartialObjectMetadata {
-	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: PartialKind.Kind, APIVersion: "meta.k8s.io/v1"}}
+// PartialKind is what metadata alone is served as in a version of meta.k8s.io.
+func PartialKind(metaVersion string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: metaVersion, Kind: partialKind}
+}
+
+// Partial is an object's metadata alone, in a version of meta.k8s.io; it shares memory with obj.
+func Partial(obj kind.Object, metaVersion string) *metav1.PartialObjectMetadata {
+	p := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: partialKind, APIVersion: metav1.GroupName + "/" + metaVersion}}
 	if m := MetaOf(obj); m != nil {
 		p.ObjectMeta = *m
 		return p

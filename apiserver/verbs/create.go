@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
@@ -78,10 +79,7 @@ func (r *Resource) judgeNew(ctx context.Context, rq *Request, a *kind.AdmissionR
 	if r.Kind.Prepare != nil {
 		r.Kind.Prepare(obj, nil)
 	}
-	errs := r.validateMeta(obj)
-	if r.Kind.Validate != nil {
-		errs = append(errs, r.Kind.Validate(obj, nil)...)
-	}
+	errs := append(r.validateMeta(obj), r.check(rq, obj, nil)...)
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
@@ -91,6 +89,18 @@ func (r *Resource) judgeNew(ctx context.Context, rq *Request, a *kind.AdmissionR
 		}
 	}
 	return r.admit(ctx, rq, a)
+}
+
+// check validates a whole object by the rules of its kind, then by those of the version that the request came through.
+func (r *Resource) check(rq *Request, obj, old kind.Object) field.ErrorList {
+	var errs field.ErrorList
+	if r.Kind.Validate != nil {
+		errs = r.Kind.Validate(obj, old)
+	}
+	if rq.Version.Validate != nil {
+		errs = append(errs, rq.Version.Validate(obj, old)...)
+	}
+	return errs
 }
 
 // insert claims and commits a judged new object.
@@ -149,10 +159,8 @@ func (r *Resource) answer(ctx context.Context, rq *Request, obj kind.Object, opt
 	if err := r.mutate(ctx, rq, a); err != nil {
 		return nil, err
 	}
-	if r.Kind.Validate != nil {
-		if errs := r.Kind.Validate(obj, nil); len(errs) > 0 {
-			return nil, apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
-		}
+	if errs := r.check(rq, obj, nil); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
 	if err := r.admit(ctx, rq, a); err != nil {
 		return nil, err

@@ -206,7 +206,8 @@ func (r *Resource) separate(e *Edit, obj, old kind.Object) kind.Object {
 // judgeChanged settles and validates the new state.
 func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *kind.AdmissionRequest) error {
 	obj, old := a.Object, a.Old
-	prepare, validate := r.Kind.Prepare, r.Kind.Validate
+	prepare := r.Kind.Prepare
+	validate := func(obj, old kind.Object) field.ErrorList { return r.check(rq, obj, old) }
 	switch {
 	case e.Internal:
 		prepare, validate = nil, nil

@@ -17,6 +17,7 @@ import (
 // takes its finalizer away through the finalize subresource.
 var _ = kind.Add(&Group, kind.Def[corev1.Namespace]{
 	Names:          kind.Names{Plural: "namespaces", Short: []string{"ns"}},
+	ReturnDeleted:  true,
 	Scope:          kind.Cluster,
 	Default:        defaultNamespace,
 	Prepare:        prepareNamespace,

@@ -14,10 +14,11 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolume]{
-	Names:    kind.Names{Plural: "persistentvolumes", Short: []string{"pv"}},
-	Scope:    kind.Cluster,
-	Default:  defaultPersistentVolume,
-	Validate: validatePersistentVolume,
+	Names:         kind.Names{Plural: "persistentvolumes", Short: []string{"pv"}},
+	ReturnDeleted: true,
+	Scope:         kind.Cluster,
+	Default:       defaultPersistentVolume,
+	Validate:      validatePersistentVolume,
 	Prepare: func(v, old *corev1.PersistentVolume) {
 		if old == nil {
 			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}

@@ -14,6 +14,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolumeClaim]{
 	Names:          kind.Names{Plural: "persistentvolumeclaims", Short: []string{"pvc"}},
+	ReturnDeleted:  true,
 	Default:        DefaultClaim,
 	Prepare:        prepareClaim,
 	Validate:       validateClaim,

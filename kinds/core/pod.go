@@ -12,6 +12,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	Names:          kind.Names{Plural: "pods", Short: []string{"po"}, Categories: []string{"all"}},
+	ReturnDeleted:  true,
 	Default:        DefaultPod,
 	Prepare:        preparePod,
 	PrepareStatus:  preparePodStatus,

@@ -13,8 +13,9 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.PodTemplate]{
-	Names:   kind.Names{Plural: "podtemplates"},
-	Default: func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
+	Names:         kind.Names{Plural: "podtemplates"},
+	ReturnDeleted: true,
+	Default:       func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
 	Validate: func(t, _ *corev1.PodTemplate) field.ErrorList {
 		return ValidatePodTemplate(&t.Template, field.NewPath("template"))
 	},

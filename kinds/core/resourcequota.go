@@ -15,6 +15,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[corev1.ResourceQuota]{
 	Names:          kind.Names{Plural: "resourcequotas", Short: []string{"quota"}},
+	ReturnDeleted:  true,
 	Default:        defaultResourceQuota,
 	Validate:       validateResourceQuota,
 	ValidateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return checkQuotaStatus(q) },

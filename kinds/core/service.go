@@ -13,6 +13,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[corev1.Service]{
 	Names:          kind.Names{Plural: "services", Short: []string{"svc"}, Categories: []string{"all"}},
+	ReturnDeleted:  true,
 	Default:        defaultService,
 	Prepare:        prepareService,
 	Validate:       validateService,

@@ -20,7 +20,8 @@ const mountableSecretsAnnotation = "kubernetes.io/enforce-mountable-secrets"
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 var _ = kind.Add(&Group, kind.Def[corev1.ServiceAccount]{
-	Names: kind.Names{Plural: "serviceaccounts", Short: []string{"sa"}},
+	Names:         kind.Names{Plural: "serviceaccounts", Short: []string{"sa"}},
+	ReturnDeleted: true,
 	Prepare: func(a, _ *corev1.ServiceAccount) {
 		for i := range a.Secrets {
 			a.Secrets[i] = corev1.ObjectReference{Name: a.Secrets[i].Name}

@@ -16,6 +16,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaim]{
 	Names:          kind.Names{Plural: "resourceclaims"},
+	ReturnDeleted:  true,
 	NoGeneration:   true, // its spec never changes
 	Default:        func(c *resourcev1.ResourceClaim) { defaultRequests(c.Spec.Devices.Requests) },
 	Validate:       validateClaim,
@@ -27,9 +28,10 @@ var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaim]{
 })
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaimTemplate]{
-	Names:        kind.Names{Plural: "resourceclaimtemplates"},
-	NoGeneration: true,
-	Default:      func(t *resourcev1.ResourceClaimTemplate) { defaultRequests(t.Spec.Spec.Devices.Requests) },
+	Names:         kind.Names{Plural: "resourceclaimtemplates"},
+	ReturnDeleted: true,
+	NoGeneration:  true,
+	Default:       func(t *resourcev1.ResourceClaimTemplate) { defaultRequests(t.Spec.Spec.Devices.Requests) },
 	Validate: func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 		path := field.NewPath("spec")
 		if old != nil {

@@ -22,9 +22,10 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.DeviceClass]{
-	Names:    kind.Names{Plural: "deviceclasses"},
-	Scope:    kind.Cluster,
-	Validate: validateClass,
+	Names:         kind.Names{Plural: "deviceclasses"},
+	ReturnDeleted: true,
+	Scope:         kind.Cluster,
+	Validate:      validateClass,
 })
 
 func validateClass(c, _ *resourcev1.DeviceClass) field.ErrorList {
@@ -47,10 +48,11 @@ func extended(name string) bool {
 }
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceSlice]{
-	Names:    kind.Names{Plural: "resourceslices"},
-	Scope:    kind.Cluster,
-	Default:  defaultSlice,
-	Validate: validateSlice,
+	Names:         kind.Names{Plural: "resourceslices"},
+	ReturnDeleted: true,
+	Scope:         kind.Cluster,
+	Default:       defaultSlice,
+	Validate:      validateSlice,
 	Columns: []kind.Column[resourcev1.ResourceSlice]{
 		{Name: "Node", Description: resourcev1.ResourceSliceSpec{}.SwaggerDoc()["nodeName"],
 			Value: func(s *resourcev1.ResourceSlice, _ time.Time) any { return ptr.Deref(s.Spec.NodeName, "") }},

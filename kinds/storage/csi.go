@@ -17,6 +17,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[storagev1.CSIDriver]{
 	Names:          kind.Names{Plural: "csidrivers"},
+	ReturnDeleted:  true,
 	Scope:          kind.Cluster,
 	Default:        defaultCSIDriver,
 	Prepare:        prepareCSIDriver,
@@ -146,6 +147,7 @@ func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) 
 
 var _ = kind.Add(&Group, kind.Def[storagev1.CSINode]{
 	Names:          kind.Names{Plural: "csinodes"},
+	ReturnDeleted:  true,
 	Scope:          kind.Cluster,
 	NoGeneration:   true,
 	RequireVersion: true,

@@ -28,11 +28,12 @@ func IsDefault(c *storagev1.StorageClass) bool {
 }
 
 var _ = kind.Add(&Group, kind.Def[storagev1.StorageClass]{
-	Names:    kind.Names{Plural: "storageclasses", Short: []string{"sc"}},
-	Scope:    kind.Cluster,
-	Default:  defaultStorageClass,
-	Validate: validateStorageClass,
-	NoName:   true,
+	Names:         kind.Names{Plural: "storageclasses", Short: []string{"sc"}},
+	ReturnDeleted: true,
+	Scope:         kind.Cluster,
+	Default:       defaultStorageClass,
+	Validate:      validateStorageClass,
+	NoName:        true,
 	Columns: []kind.Column[storagev1.StorageClass]{
 		{Name: "Name", Format: "name", Description: "The class's name; the cluster's default is marked.",
 			Value: func(c *storagev1.StorageClass, _ time.Time) any {
@@ -118,9 +119,10 @@ func validateExpression(e *corev1.TopologySelectorLabelRequirement, path *field.
 }
 
 var _ = kind.Add(&Group, kind.Def[storagev1.VolumeAttributesClass]{
-	Names:    kind.Names{Plural: "volumeattributesclasses", Short: []string{"vac"}},
-	Scope:    kind.Cluster,
-	Validate: validateAttributesClass,
+	Names:         kind.Names{Plural: "volumeattributesclasses", Short: []string{"vac"}},
+	ReturnDeleted: true,
+	Scope:         kind.Cluster,
+	Validate:      validateAttributesClass,
 	Columns: []kind.Column[storagev1.VolumeAttributesClass]{
 		{Name: "DriverName", Description: storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"],
 			Value: func(c *storagev1.VolumeAttributesClass, _ time.Time) any { return c.DriverName }},

@@ -13,6 +13,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[storagev1.VolumeAttachment]{
 	Names:          kind.Names{Plural: "volumeattachments"},
+	ReturnDeleted:  true,
 	Scope:          kind.Cluster,
 	NoGeneration:   true, // its spec never changes
 	RequireVersion: true,

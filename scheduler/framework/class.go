@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -208,8 +210,13 @@ func countAll(n *Nodes, of func(int) int32) []int32 {
 	return out
 }
 
-// sign writes down all that a plugin may base a local verdict on. Pods of one template have the same signature although each has its own name and
-// its own name of the service account token's volume.
+// ownLabel tells labels and annotations by which controllers number the pods of one template: they say nothing about demands.
+func ownLabel(key string) bool {
+	return key == appsv1.StatefulSetPodNameLabel || key == appsv1.PodIndexLabel || key == batchv1.JobCompletionIndexAnnotation
+}
+
+// sign writes down all that a plugin may base a local verdict on. Pods of one template have the same signature although each has its own name, its own
+// number, its own claims and its own name of the service account token's volume.
 func sign(p *Pod) string {
 	o := p.Object
 	b := make([]byte, 0, 512)
@@ -218,8 +225,9 @@ func sign(p *Pod) string {
 	table := func(m map[string]string) {
 		num(int64(len(m)))
 		for _, k := range slices.Sorted(maps.Keys(m)) {
-			str(k)
-			str(m[k])
+			if str(k); !ownLabel(k) {
+				str(m[k])
+			}
 		}
 	}
 	str(o.Namespace)
@@ -249,10 +257,6 @@ func sign(p *Pod) string {
 		for i := range list {
 			str(list[i].Image)
 		}
-	}
-	num(int64(len(p.Volumes)))
-	for _, v := range p.Volumes {
-		str(v)
 	}
 	for i := range o.Spec.Volumes {
 		if v := &o.Spec.Volumes[i]; v.Image != nil {

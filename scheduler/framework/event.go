@@ -23,6 +23,7 @@ const (
 	VolumeChanged
 	ClaimChanged
 	StorageClassChanged
+	CSINodeChanged
 	NamespaceChanged
 	AnyEvent EventKind = 1<<iota - 1
 )

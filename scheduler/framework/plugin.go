@@ -59,7 +59,8 @@ func (s *Status) Message() string {
 	return strings.Join(s.Reasons, ", ")
 }
 
-// Scope says on what a verdict or score of one node depends, besides the pod's namespace, labels, annotations and spec.
+// Scope says on what a verdict or score of one node depends, besides the pod's namespace, labels, annotations and spec. A plugin of a narrow scope must not
+// judge by the pod's name, its index in a StatefulSet or Job, or its claims: pods that differ in nothing else are taken for the same.
 type Scope uint8
 
 // The scopes, from what is known longest to what must be asked each time.

@@ -48,6 +48,7 @@ func Registry() map[string]framework.Factory {
 		DefaultPreemption:  newPreemption,
 		VolumeBinding:      newVolumeBinding,
 		VolumeRestrictions: withVolumes(VolumeRestrictions, func(h *framework.Handle) framework.Plugin { return &volumeRestrictions{h} }),
+		NodeVolumeLimits:   withVolumes(NodeVolumeLimits, func(h *framework.Handle) framework.Plugin { return &volumeLimits{h} }),
 		VolumeZone:         withVolumes(VolumeZone, func(h *framework.Handle) framework.Plugin { return &volumeZone{h} }),
 	}
 }
@@ -62,7 +63,7 @@ func Default() []struct {
 		Weight int32
 	}{
 		{SchedulingGates, 0}, {PrioritySort, 0}, {NodeUnschedulable, 0}, {NodeName, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0}, {NodeResourcesFit, 1},
-		{VolumeRestrictions, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2}, {InterPodAffinity, 2}, {DefaultPreemption, 0}, {BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
+		{VolumeRestrictions, 0}, {NodeVolumeLimits, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2}, {InterPodAffinity, 2}, {DefaultPreemption, 0}, {BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
 	}
 }
 
