@@ -49,7 +49,7 @@ func backend(release chan struct{}) http.Handler {
 }
 
 // connecting serves pods whose streams go to target.
-func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config) *harness {
+func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config, adjust ...func(*apiserverConfig)) *harness {
 	group := &kind.Group{Versions: []string{"v1"}, AddToScheme: groups()[0].AddToScheme}
 	connect := func(ctx context.Context, _ kind.Env, p *corev1.Pod, path string, query url.Values) (kind.Target, error) {
 		u := *to
@@ -71,7 +71,7 @@ func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config) *harne
 		{Name: "log", Connect: named("log"), Methods: []string{"GET"}, Verb: "get"},
 		{Name: "proxy", Connect: connect, Methods: []string{"GET", "PUT"}, Named: true},
 	}})
-	h := start(t, func(c *apiserverConfig) { c.Groups, c.NodeTLS = []*kind.Group{group}, conf })
+	h := start(t, append(adjust, func(c *apiserverConfig) { c.Groups, c.NodeTLS = []*kind.Group{group}, conf })...)
 	must(h.local().Create(within(t), podRef(""), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}, metav1.CreateOptions{}))
 	return h
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
@@ -191,5 +192,21 @@ func TestStatusOnCreate(t *testing.T) {
 	node := must(h.client().CoreV1().Nodes().Create(within(t), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Phase: corev1.NodeRunning}}, metav1.CreateOptions{}))
 	if node.Status.Phase != corev1.NodeRunning {
 		t.Fatal("the status that registered the node is lost")
+	}
+}
+
+// A delete that is done at once answers with the object for some kinds, with a Status for the others.
+func TestAnswersToDelete(t *testing.T) {
+	h := start(t)
+	ctx := within(t)
+	must(h.client().CoreV1().Pods("ns").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}}, metav1.CreateOptions{}))
+	cm := must(h.client().CoreV1().ConfigMaps("ns").Create(ctx, configMap("a", nil), metav1.CreateOptions{}))
+	pod := h.do("DELETE", "/api/v1/namespaces/ns/pods/a", "").json(t)
+	if labels, _, _ := unstructured.NestedString(pod, "metadata", "labels", "x"); pod["kind"] != "Pod" || labels != "y" {
+		t.Errorf("a pod: %v", pod)
+	}
+	status := h.do("DELETE", "/api/v1/namespaces/ns/configmaps/a", "").json(t)
+	if uid, _, _ := unstructured.NestedString(status, "details", "uid"); status["kind"] != "Status" || uid != string(cm.UID) {
+		t.Errorf("a ConfigMap: %v", status)
 	}
 }

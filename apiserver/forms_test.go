@@ -1,17 +1,23 @@
 package apiserver_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/yare-project/yare/kind"
 )
 
 const table = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json"
@@ -207,3 +213,79 @@ type response struct {
 func (r *response) Header() http.Header         { return r.header }
 func (r *response) Write(p []byte) (int, error) { r.n += len(p); return len(p), nil }
 func (r *response) WriteHeader(code int)        { r.code = code }
+
+// A kind whose own columns show the name has no other one.
+func TestTablesWithTheirOwnName(t *testing.T) {
+	classes := &kind.Group{Name: "storage.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{storagev1.AddToScheme}}
+	kind.Add(classes, kind.Def[storagev1.StorageClass]{Names: kind.Names{Plural: "storageclasses"}, Scope: kind.Cluster, NoName: true,
+		Columns: []kind.Column[storagev1.StorageClass]{{Name: "Name", Format: "name", Value: func(c *storagev1.StorageClass, _ time.Time) any { return c.Name + ` <"default">` }}}})
+	h := start(t, func(c *apiserverConfig) { c.Groups = append(c.Groups, classes) })
+	must(h.client().StorageV1().StorageClasses().Create(within(t), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "p"}, metav1.CreateOptions{}))
+	a := h.do("GET", "/apis/storage.k8s.io/v1/storageclasses", "", "Accept", table)
+	var tbl metav1.Table
+	if err := json.Unmarshal([]byte(a.body), &tbl); err != nil {
+		t.Fatal(err)
+	}
+	if len(tbl.ColumnDefinitions) != 2 || tbl.ColumnDefinitions[0].Name != "Name" || len(tbl.Rows[0].Cells) != 2 || tbl.Rows[0].Cells[0] != `fast <"default">` {
+		t.Fatalf("%+v %+v", tbl.ColumnDefinitions, tbl.Rows[0].Cells)
+	}
+}
+
+// Tables are put together by hand: they must be what encoding/json makes of the type, whatever the cells hold.
+func TestTablesAreEncodedTables(t *testing.T) {
+	group := &kind.Group{Versions: []string{"v1"}, AddToScheme: groups()[0].AddToScheme}
+	cell := func(name string, priority int32, value any) kind.Column[corev1.ConfigMap] {
+		return kind.Column[corev1.ConfigMap]{Name: name, Priority: priority, Value: func(*corev1.ConfigMap, time.Time) any { return value }}
+	}
+	kind.Add(group, kind.Def[corev1.ConfigMap]{Names: kind.Names{Plural: "configmaps"}, Columns: []kind.Column[corev1.ConfigMap]{
+		cell("wide", 1, int32(-3)), cell("a", 0, "é \x00\u2028\\ & <none>"), cell("b", 0, true), cell("c", 0, int64(1)<<40), cell("d", 0, nil), cell("e", 0, 1.5), cell("f", 1, 7)}})
+	h := start(t, func(c *apiserverConfig) { c.Groups = []*kind.Group{group} })
+	for i := range 3 {
+		must(h.client().CoreV1().ConfigMaps("ns").Create(within(t), configMap(fmt.Sprint("c", i), map[string]string{"x": "y"}), metav1.CreateOptions{}))
+	}
+	for _, path := range []string{"/api/v1/configmaps", "/api/v1/configmaps?limit=2", "/api/v1/configmaps?includeObject=None", "/api/v1/configmaps?includeObject=Object", "/api/v1/namespaces/none/configmaps"} {
+		a := h.do("GET", path, "", "Accept", table)
+		var tbl metav1.Table
+		d := json.NewDecoder(strings.NewReader(a.body))
+		d.UseNumber()
+		d.DisallowUnknownFields()
+		if err := d.Decode(&tbl); err != nil {
+			t.Fatalf("%s: %v\n%s", path, err, a.body)
+		}
+		if d := cmp.Diff(string(must(json.Marshal(tbl)))+"\n", a.body); d != "" {
+			t.Errorf("%s:\n%s", path, d)
+		}
+		for _, r := range tbl.Rows {
+			if len(r.Cells) != len(tbl.ColumnDefinitions) {
+				t.Errorf("%s: %d cells for %d columns", path, len(r.Cells), len(tbl.ColumnDefinitions))
+			}
+		}
+	}
+	y := h.do("GET", "/api/v1/configmaps", "", "Accept", "application/yaml;as=Table;g=meta.k8s.io;v=v1")
+	var tbl metav1.Table
+	if err := yaml.Unmarshal([]byte(y.body), &tbl); err != nil || len(tbl.Rows) != 3 || y.header.Get("Content-Type") != "application/yaml" {
+		t.Errorf("YAML: %v %s", err, y.body)
+	}
+}
+
+// What is asked for as v1beta1 says so, down to each item.
+func TestMetadataInItsVersion(t *testing.T) {
+	h := start(t, func(c *apiserverConfig) { c.Limits.Bookmarks = 5 * time.Millisecond })
+	must(h.client().CoreV1().ConfigMaps("ns").Create(within(t), configMap("a", nil), metav1.CreateOptions{}))
+	const all = "/api/v1/namespaces/ns/configmaps"
+	for _, version := range []string{"v1", "v1beta1", "v1"} {
+		other := map[string]string{"v1": "meta.k8s.io/v1beta1", "v1beta1": `meta.k8s.io/v1"`}[version]
+		for path, as := range map[string]string{all: "PartialObjectMetadataList", all + "/a": "PartialObjectMetadata",
+			all + "?watch=1&timeoutSeconds=1&allowWatchBookmarks=1": "PartialObjectMetadata", all + "?limit=1": "Table"} {
+			a := h.do("GET", path, "", "Accept", "application/json;as="+as+";g=meta.k8s.io;v="+version)
+			if !strings.Contains(a.body, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/`+version+`"`) || strings.Contains(a.body, other) || strings.Contains(path, "watch") && !strings.Contains(a.body, "BOOKMARK") {
+				t.Errorf("%s as %s in %s: %s", path, as, version, a.body)
+			}
+		}
+		p := h.do("GET", all+"/a", "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v="+version)
+		var u runtime.Unknown
+		if err := u.Unmarshal([]byte(p.body[4:])); err != nil || u.APIVersion != "meta.k8s.io/"+version {
+			t.Errorf("protobuf in %s: %v %q", version, err, u.APIVersion)
+		}
+	}
+}

@@ -50,7 +50,8 @@ func groups() []*kind.Group {
 	kind.Add(core, kind.Def[corev1.Node]{Names: kind.Names{Plural: "nodes"}, Scope: kind.Cluster, StatusOnCreate: true})
 	kind.Add(core, kind.Def[corev1.Event]{Names: kind.Names{Plural: "events"}, Relaxed: true, TTL: func(s kind.Settings) time.Duration { return s.EventTTL }})
 	kind.Add(core, kind.Def[corev1.Pod]{
-		Names: kind.Names{Plural: "pods"},
+		Names:         kind.Names{Plural: "pods"},
+		ReturnDeleted: true,
 		Default: func(p *corev1.Pod) {
 			if p.Spec.RestartPolicy == "" {
 				p.Spec.RestartPolicy = corev1.RestartPolicyAlways

@@ -171,3 +171,23 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 }
+
+// Clients take "0" for "any version": no list may be at it, and a watch from an empty list must tell what comes after, once.
+func TestEmptyStoreHasAVersion(t *testing.T) {
+	h := start(t)
+	c := h.client().CoreV1().ConfigMaps("ns")
+	empty := must(c.List(within(t), metav1.ListOptions{}))
+	if empty.ResourceVersion == "" || empty.ResourceVersion == "0" {
+		t.Fatalf("an empty list is at %q", empty.ResourceVersion)
+	}
+	must(c.Create(within(t), configMap("a", nil), metav1.CreateOptions{}))
+	w := must(c.Watch(within(t), metav1.ListOptions{ResourceVersion: empty.ResourceVersion}))
+	defer w.Stop()
+	expect(t, w, "ADDED a")
+	// A store that has begun is not written again.
+	before := h.store.Revision()
+	start(t, func(c *apiserverConfig) { c.Store = shared{h.store} })
+	if now := h.store.Revision(); now != before {
+		t.Errorf("another server wrote: %d became %d", before, now)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -246,5 +247,26 @@ func TestProxyNames(t *testing.T) {
 	}
 	if a := h.do("GET", "/api/v1/namespaces/ns/pods/http:p:80/log", ""); a.code != http.StatusNotFound {
 		t.Errorf("a log by such a name: %+v", a)
+	}
+}
+
+// A right to a proxied object holds for every port of it; a role may also grant one way alone, by the name that its URL spells.
+func TestProxyRights(t *testing.T) {
+	back := httptest.NewServer(backend(nil))
+	defer back.Close()
+	for granted, want := range map[string][2]int{"p": {http.StatusTeapot, http.StatusTeapot}, "https:p:443": {http.StatusForbidden, http.StatusTeapot}, "q": {http.StatusForbidden, http.StatusForbidden}} {
+		h := connecting(t, must(url.Parse(back.URL)), "", nil, func(c *apiserverConfig) {
+			c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.GetSubresource() != "proxy" || a.GetName() == granted {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "", nil
+			})
+		})
+		for i, name := range []string{"p:80", "https:p:443"} {
+			if a := h.do("GET", "/api/v1/namespaces/ns/pods/"+name+"/proxy/a", ""); a.code != want[i] {
+				t.Errorf("with a right to %s, %s: %d, want %d", granted, name, a.code, want[i])
+			}
+		}
 	}
 }

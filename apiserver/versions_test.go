@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	apply1 "k8s.io/client-go/applyconfigurations/autoscaling/v1"
 	apply2 "k8s.io/client-go/applyconfigurations/autoscaling/v2"
 
@@ -158,5 +160,43 @@ func TestPanicsInProcessEndOneRequest(t *testing.T) {
 	h := start(t, func(c *apiserverConfig) { c.Mutators = []kind.Mutator{p} })
 	if _, err := h.local().Create(within(t), configMaps(), configMap("a", nil), metav1.CreateOptions{}); !apierrors.IsInternalError(err) {
 		t.Fatalf("answered %v", err)
+	}
+}
+
+// A version may be stricter than the stored one: its rule holds for what comes through it, and for nothing else.
+func TestStricterVersion(t *testing.T) {
+	g := twoVersions()
+	g.Kinds[0].Versions[1].Validate = func(obj, old kind.Object) field.ErrorList {
+		if h := obj.(*autoscalingv2.HorizontalPodAutoscaler); h.Spec.MaxReplicas > 9 {
+			return field.ErrorList{field.Invalid(field.NewPath("spec", "maxReplicas"), h.Spec.MaxReplicas, fmt.Sprintf("v1 counts to nine (update: %v)", old != nil))}
+		}
+		return nil
+	}
+	h := start(t, func(c *apiserverConfig) { c.Groups = append(c.Groups, g) })
+	ctx := within(t)
+	v1, v2 := h.client().AutoscalingV1().HorizontalPodAutoscalers("ns"), h.client().AutoscalingV2().HorizontalPodAutoscalers("ns")
+	of := func(n int32) *autoscalingv1.HorizontalPodAutoscaler {
+		return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: n}}
+	}
+	refused := func(what string, err error, update bool) {
+		t.Helper()
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), fmt.Sprintf("v1 counts to nine (update: %v)", update)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := v1.Create(ctx, of(10), metav1.CreateOptions{})
+	refused("create", err, false)
+	must(v1.Create(ctx, of(5), metav1.CreateOptions{}))
+	_, err = v1.Update(ctx, of(10), metav1.UpdateOptions{})
+	refused("update", err, true)
+	_, err = v1.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"maxReplicas":10}}`), metav1.PatchOptions{})
+	refused("patch", err, true)
+	_, err = v1.Apply(ctx, apply1.HorizontalPodAutoscaler("a", "ns").WithSpec(apply1.HorizontalPodAutoscalerSpec().WithMaxReplicas(10)), metav1.ApplyOptions{FieldManager: "m", Force: true})
+	refused("apply", err, true)
+	must(v2.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"maxReplicas":10}}`), metav1.PatchOptions{}))
+	status := of(10)
+	status.Status.CurrentReplicas = 3
+	if got, err := v1.UpdateStatus(ctx, status, metav1.UpdateOptions{}); err != nil || got.Status.CurrentReplicas != 3 {
+		t.Errorf("a status through v1: %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/internal/pidfile"
+	"github.com/yare-project/yare/node/route"
 	"github.com/yare-project/yare/node/runtime"
 	"github.com/yare-project/yare/node/volume"
 	"github.com/yare-project/yare/proxy"
@@ -38,6 +39,7 @@ func Clean(ctx context.Context, dataDir, runtimeDir string, purge bool) error {
 		unmountVolumes(dir),
 		proxy.Unlink(linkName(dir)),
 		proxy.Clean(ctx, tableName(dir)),
+		route.Clean(routeMark(dir)),
 		remove(filepath.Join(dir, PIDFile)),
 	}
 	if err := errors.Join(faults...); err != nil {

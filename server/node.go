@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ import (
 	"github.com/yare-project/yare/node/cgroup"
 	"github.com/yare-project/yare/node/cri"
 	"github.com/yare-project/yare/node/kubeletapi"
+	"github.com/yare-project/yare/node/route"
 	"github.com/yare-project/yare/node/runtime"
 	"github.com/yare-project/yare/node/volume"
 	"github.com/yare-project/yare/proxy"
@@ -36,12 +38,17 @@ import (
 
 // instance names what belongs to a data folder on this machine: interfaces, tables, control groups.
 func instance(dataDir string) string {
-	sum := sha256.Sum256([]byte(dataDir))
-	return hex.EncodeToString(sum[:4])
+	return hex.EncodeToString(sum(dataDir)[:4])
+}
+
+func sum(dataDir string) []byte {
+	s := sha256.Sum256([]byte(dataDir))
+	return s[:]
 }
 
 func linkName(dataDir string) string   { return "yare-s-" + instance(dataDir) } // 15 bytes, the kernel's limit
 func tableName(dataDir string) string  { return "yare-" + instance(dataDir) }
+func routeMark(dataDir string) uint32  { return binary.BigEndian.Uint32(sum(dataDir)) | 1 }
 func cgroupName(dataDir string) string { return "kubepods-" + instance(dataDir) }
 
 // runtimeConfig is the container runtime's; up and down must agree on it.
@@ -156,12 +163,41 @@ func (n *nodeParts) startNetwork(ctx context.Context) error {
 	}
 	n.stack.run("service proxy", rules.Run)
 	n.stack.run("DNS", names.Run)
+	if err := n.startRoutes(ctx); err != nil {
+		return err
+	}
 	for _, ready := range []<-chan struct{}{rules.Ready(), names.Ready()} {
 		if err := n.wait(ctx, ready); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startRoutes lets this node's pods reach those of other nodes. A container runtime that somebody else set up brings its own network.
+func (n *nodeParts) startRoutes(ctx context.Context) error {
+	c := n.config
+	if c.RuntimeEndpoint != "" {
+		return nil
+	}
+	kernel, err := route.Open(routeMark(c.DataDir))
+	if err != nil {
+		return err
+	}
+	routes := route.New(route.Config{NodeName: c.NodeName, ClusterCIDR: []netip.Prefix{c.ClusterCIDR}, Kernel: kernel, Log: c.Log})
+	loops, err := loop.New(loop.Config{
+		Transport: func(string) client.Transport { return n.transport },
+		Caches:    n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.metrics, Instance: c.NodeName,
+	})
+	if err != nil {
+		return err
+	}
+	if err := loops.Add(routes.Descriptor()); err != nil {
+		return err
+	}
+	n.stack.run("lost routes", routes.Run)
+	n.stack.run("routes", loops.Run)
+	return n.wait(ctx, routes.Ready())
 }
 
 // wait returns when ready is closed, a part of the process fails, or ctx ends.

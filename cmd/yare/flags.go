@@ -32,28 +32,34 @@ type flags struct {
 
 func (f *flags) add(set *pflag.FlagSet) {
 	c := &f.config
-	f.addFolder(set)
+	f.addNode(set)
 	set.StringVar(&f.store, "store", "disk", "where state lives: disk or memory")
 	set.StringVar(&f.bind, "bind-address", "0.0.0.0", "address that the API server listens on")
 	set.IntVar(&c.HTTPSPort, "https-listen-port", 6443, "port of the API server")
 	set.StringVar(&f.advertise, "advertise-address", "", "address by which pods and nodes reach the API server (default: the node's)")
 	set.StringSliceVar(&c.TLSNames, "tls-san", nil, "further names and addresses for the API server's certificate")
 	set.StringVar(&c.Token, "token", "", "bearer token that acts as cluster administrator")
-	set.StringVar(&c.NodeName, "node-name", "", "name of this node (default: the host's)")
-	set.StringVar(&f.nodeIP, "node-ip", "", "address of this node (default: that of the default route)")
-	set.StringSliceVar(&f.labels, "node-label", nil, "labels for this node, key=value")
-	set.IntVar(&c.AgentPort, "kubelet-port", 10250, "port of the node agent")
 	set.StringVar(&f.cluster, "cluster-cidr", "10.42.0.0/16", "addresses for pods")
 	set.StringVar(&f.service, "service-cidr", "10.43.0.0/16", "addresses for Services")
 	set.StringVar(&f.dns, "cluster-dns", "", "address of the cluster's DNS (default: the tenth of the Services')")
 	set.StringVar(&c.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	set.StringVar(&f.nodePorts, "service-node-port-range", "30000-32767", "ports for Services of type NodePort")
-	set.StringVar(&c.RuntimeDir, "runtime-dir", "", "folder with containerd, runc and the CNI plugins (default: runtime, beside the program)")
-	set.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", "", "use the container runtime at this socket instead of starting one")
 	set.StringVar(&c.SchedulerConfig, "scheduler-config", "", "a KubeSchedulerConfiguration file")
-	set.StringVar(&f.logLevel, "log-level", "warn", "debug, info, warn or error")
 	set.StringVar(&f.kubeconfig, "write-kubeconfig", "", "write a kubeconfig to this file instead of adding a context to the user's own")
 	set.StringVar(&f.context, "context", "yare", "name of the context in the kubeconfig")
+}
+
+// addNode adds what a node is told, with or without a control plane beside it.
+func (f *flags) addNode(set *pflag.FlagSet) {
+	c := &f.config
+	f.addFolder(set)
+	set.StringVar(&c.NodeName, "node-name", "", "name of this node (default: the host's)")
+	set.StringVar(&f.nodeIP, "node-ip", "", "address of this node (default: that of the default route)")
+	set.StringSliceVar(&f.labels, "node-label", nil, "labels for this node, key=value")
+	set.IntVar(&c.AgentPort, "kubelet-port", 10250, "port of the node agent")
+	set.StringVar(&c.RuntimeDir, "runtime-dir", "", "folder with containerd, runc and the CNI plugins (default: runtime, beside the program)")
+	set.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", "", "use the container runtime at this socket instead of starting one")
+	set.StringVar(&f.logLevel, "log-level", "warn", "debug, info, warn or error")
 }
 
 func (f *flags) addFolder(set *pflag.FlagSet) {
@@ -101,6 +107,9 @@ func (f *flags) resolve() (*server.Config, error) {
 }
 
 func (f *flags) resolvePorts() error {
+	if f.nodePorts == "" {
+		return nil // the command has no such flag
+	}
 	first, last, ok := strings.Cut(f.nodePorts, "-")
 	a, errA := strconv.Atoi(first)
 	b, errB := strconv.Atoi(last)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -40,5 +39,3 @@ func versionCommand() *cobra.Command {
 		},
 	}
 }
-
-var errNoServer = errors.New("--server and --token are required: the URL of the API server, and the token that `yare token create` printed there")

@@ -58,9 +58,7 @@ func upCommand() *cobra.Command {
 
 // runCluster starts everything, says so, and stays until ctx ends or a part fails.
 func (f *flags) runCluster(ctx context.Context, config *server.Config, out io.Writer, report io.Closer) error {
-	config.Steps = func(s server.Step) {
-		fmt.Fprintf(out, "  %-28s %6d ms  (at %d ms)\n", s.Name, s.Took.Milliseconds(), s.Since.Milliseconds())
-	}
+	config.Steps = printStep(out)
 	cluster, err := server.Start(ctx, config)
 	if err != nil {
 		if report != nil {
@@ -76,6 +74,12 @@ func (f *flags) runCluster(ctx context.Context, config *server.Config, out io.Wr
 		report.Close()
 	}
 	return cluster.Wait(ctx)
+}
+
+func printStep(out io.Writer) func(server.Step) {
+	return func(s server.Step) {
+		fmt.Fprintf(out, "  %-28s %6d ms  (at %d ms)\n", s.Name, s.Took.Milliseconds(), s.Since.Milliseconds())
+	}
 }
 
 // announce writes the kubeconfig and tells how to use the cluster.

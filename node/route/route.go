@@ -70,7 +70,7 @@ type Router struct {
 	links   []int // interfaces that routes use
 
 	told map[string]string // the problem that a node's Event told of; the loop's only worker has it
-	once sync.Once
+	once sync.Once         // closes ready
 }
 
 // New makes a Router. Nothing is changed before its loop runs.
@@ -104,7 +104,7 @@ func (r *Router) start(in loop.Inputs) (loop.Reconcile, error) {
 	r.mu.Unlock()
 	return func(context.Context, loop.Key) (loop.Result, error) {
 		defer r.once.Do(func() { close(r.ready) })
-		return loop.Result{After: checkEvery}, r.reconcile(nodes.List(), in.Event)
+		return loop.Result{After: checkEvery}, r.reconcile(nodes.List(""), in.Event)
 	}, nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/yare-project/yare/internal/pidfile"
+	"github.com/yare-project/yare/node/runtime"
 )
 
 const port = 26443
@@ -173,7 +174,7 @@ func (b *bench) idle(span time.Duration) error {
 	}
 	fmt.Printf("%-44s %8.1f MiB\n", "idle: Yare's own process, resident", memory(b.process.PID))
 	fmt.Printf("%-44s %8.2f %% of a core\n", "idle: Yare's own process, processor", 100*(after-before).Seconds()/span.Seconds())
-	for _, pid := range children("containerd", b.data) {
+	for _, pid := range children("containerd", runtime.Config{Dir: filepath.Join(b.data, "runtime")}.ID()) {
 		fmt.Printf("%-44s %8.1f MiB\n", "idle: containerd, resident", memory(pid))
 	}
 	return nil
@@ -202,12 +203,13 @@ func cpu(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, nil
 }
 
-func children(name, dir string) (pids []int) {
+// children finds processes by program name and a word in their arguments.
+func children(name, word string) (pids []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		text, _ := os.ReadFile(path)
 		program, args, _ := strings.Cut(string(text), "\x00")
-		if filepath.Base(program) == name && (strings.Contains(args, dir) || strings.Contains(args, "/run/yare/")) {
+		if filepath.Base(program) == name && strings.Contains(args, word) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			pids = append(pids, pid)
 		}
