@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"

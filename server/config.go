@@ -118,6 +118,11 @@ func (c *Config) completeNode() error {
 	if faults := validation.IsDNS1123Subdomain(c.NodeName); len(faults) > 0 {
 		return fmt.Errorf("--node-name %q: %s", c.NodeName, strings.Join(faults, "; "))
 	}
+	for key, value := range c.NodeLabels {
+		if faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(faults) > 0 {
+			return fmt.Errorf("--node-label %q: %s", key+"="+value, strings.Join(faults, "; "))
+		}
+	}
 	if !c.NodeIP.IsValid() {
 		ip, err := hostAddress()
 		if err != nil {
@@ -152,8 +157,26 @@ func (c *Config) completeNetwork() error {
 			c.AdvertiseAddress = c.ClusterDNS
 		}
 	}
+	if faults := validation.IsDNS1123Subdomain(c.ClusterDomain); len(faults) > 0 {
+		return fmt.Errorf("--cluster-domain %q: %s", c.ClusterDomain, strings.Join(faults, "; "))
+	}
+	if err := c.checkPorts(); err != nil {
+		return err
+	}
 	if c.NodePorts[0] < 1 || c.NodePorts[1] > 65535 || c.NodePorts[0] > c.NodePorts[1] {
 		return fmt.Errorf("--service-node-port-range %d-%d is not a range of ports", c.NodePorts[0], c.NodePorts[1])
+	}
+	return nil
+}
+
+func (c *Config) checkPorts() error {
+	for _, p := range []struct {
+		flag string
+		port int
+	}{{"--https-listen-port", c.HTTPSPort}, {"--kubelet-port", c.AgentPort}} {
+		if p.port < 1 || p.port > 65535 {
+			return fmt.Errorf("%s %d is not a port: give one from 1 to 65535", p.flag, p.port)
+		}
 	}
 	return nil
 }

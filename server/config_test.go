@@ -57,8 +57,8 @@ func TestAPortInUseIsNamedWithItsFlag(t *testing.T) {
 }
 
 func TestAClockBefore2020IsRefused(t *testing.T) {
-	c := &Config{Clock: clocktesting.NewFakeClock(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))}
-	if err := c.checkClock(); err == nil || !strings.Contains(err.Error(), "set the date") {
+	c := &Config{DataDir: t.TempDir(), Clock: clocktesting.NewFakeClock(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))}
+	if err := c.preflight(); err == nil || !strings.Contains(err.Error(), "set the clock") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,10 +34,8 @@ func Images(ctx context.Context, dataDir, endpoint string) (store *image.Store, 
 	}
 	c := &Config{DataDir: dir, RuntimeDir: defaultRuntimeDir(), Clock: clock.RealClock{}}
 	if endpoint == "" {
-		endpoint = c.runtimeConfig().Socket()
-		// The socket is there while a Yare runs: a node that joined a server elsewhere has no kubeconfig.
-		if _, err := os.Stat(strings.TrimPrefix(endpoint, "unix://")); err != nil {
-			return nil, nil, errNotRunning
+		if endpoint, err = c.runningRuntime(); err != nil {
+			return nil, nil, err
 		}
 	}
 	r, err := runtime.Start(ctx, runtime.Config{Endpoint: endpoint})
@@ -47,4 +46,19 @@ func Images(ctx context.Context, dataDir, endpoint string) (store *image.Store, 
 		return nil, nil, errNoImport
 	}
 	return r.Images(), r.Stop, nil
+}
+
+// runningRuntime is the endpoint of the container runtime that the node in the data folder uses now.
+func (c *Config) runningRuntime() (string, error) {
+	if err := running(c.DataDir); err != nil {
+		return "", err
+	}
+	if text, err := os.ReadFile(filepath.Join(c.DataDir, endpointFile)); err == nil {
+		return strings.TrimSpace(string(text)), nil
+	}
+	socket := c.runtimeConfig().Socket()
+	if _, err := os.Stat(strings.TrimPrefix(socket, "unix://")); err != nil {
+		return "", fmt.Errorf("no node runs from %s, only a control plane: images belong to a node", c.DataDir)
+	}
+	return socket, nil
 }

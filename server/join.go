@@ -291,7 +291,7 @@ func (j *joining) transport(config *tls.Config, dial func(context.Context, strin
 
 // preflightNode is preflight for a machine that runs no API server.
 func (c *Config) preflightNode() error {
-	if err := c.checkClock(); err != nil {
+	if err := pki.CheckClock(c.Clock.Now()); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {

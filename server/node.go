@@ -122,6 +122,9 @@ func (n *nodeParts) startRuntime(ctx context.Context) error {
 		n.service, n.images = n.config.CRI()
 		return nil
 	}
+	if err := n.config.rememberRuntime(); err != nil {
+		return err
+	}
 	r, err := runtime.Start(ctx, n.config.runtimeConfig())
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/yare-project/yare/apiserver/discovery"
 	"github.com/yare-project/yare/apiserver/openapi"
 	"github.com/yare-project/yare/internal/kubeconfig"
+	"github.com/yare-project/yare/internal/pidfile"
 	"github.com/yare-project/yare/internal/pki"
 	"github.com/yare-project/yare/internal/version"
 	"github.com/yare-project/yare/kind"
@@ -234,15 +235,30 @@ func (p *plane) admin(name string) kubeconfig.Entry {
 }
 
 var (
-	errNotRunning = errors.New("no Yare runs from this data folder: start one with `yare up`")
+	errNotRunning = errors.New("no Yare runs from this data folder: start one with `yare up`, or name another with --data-dir")
 	errNoImport   = errors.New("the container runtime is no containerd: import images with its own tool")
 )
 
 // AdminFile is the kubeconfig of the cluster that runs from dir.
 func AdminFile(dir string) (string, error) {
+	if err := running(dir); err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, "kubeconfig")
 	if _, err := os.Stat(path); err != nil {
-		return "", errNotRunning
+		return "", fmt.Errorf("no control plane runs from %s, only a node: run this where the control plane runs", dir)
 	}
 	return path, nil
+}
+
+// running refuses a data folder from which no Yare runs.
+func running(dir string) error {
+	_, alive, err := pidfile.Read(filepath.Join(dir, PIDFile))
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%s belongs to another user: run this as that user, or as root (sudo)", dir)
+	}
+	if err == nil && !alive {
+		return fmt.Errorf("%w (%s)", errNotRunning, dir)
+	}
+	return err
 }

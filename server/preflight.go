@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/yare-project/yare/internal/pki"
 )
 
 // preflight refuses to start on a host where Yare cannot work, before anything was changed. Each fault is one line: what, why, what to do.
 func (c *Config) preflight() error {
-	if err := c.checkClock(); err != nil {
+	if err := pki.CheckClock(c.Clock.Now()); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
@@ -37,14 +38,6 @@ func (c *Config) checkNode() error {
 		return err
 	}
 	return checkKernel("/proc")
-}
-
-// checkClock refuses a clock that would make certificates which nobody else accepts.
-func (c *Config) checkClock() error {
-	if now := c.Clock.Now(); now.Year() < 2020 {
-		return fmt.Errorf("the clock says %s: certificates made now would be worthless; set the date (for example with chrony) and start again", now.UTC().Format(time.RFC3339))
-	}
-	return nil
 }
 
 func checkPort(flag string, ip netip.Addr, port int) error {

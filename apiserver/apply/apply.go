@@ -26,6 +26,8 @@ type Managers struct {
 
 	mu sync.RWMutex
 	by map[managerKey]*managedfields.FieldManager
+
+	sets setCache
 }
 
 type managerKey struct {
@@ -41,6 +43,9 @@ func For(k *kind.Kind, types managedfields.TypeConverter) *Managers {
 // Update records that manager made live into obj, through version and subresource. live is an empty object of the kind on create. It
 // returns obj with managedFields set.
 func (m *Managers) Update(live, obj kind.Object, v *kind.Version, sub, manager string) (kind.Object, error) {
+	if m.quick(live, obj, v, sub, manager) {
+		return obj, nil
+	}
 	f, err := m.manager(v, sub)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,9 @@ func serverCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config, err := f.resolve()
+			if err == nil {
+				err = f.checkKubeconfig()
+			}
 			if err != nil {
 				return err
 			}

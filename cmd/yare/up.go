@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -34,6 +35,9 @@ func upCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config, err := f.resolve()
+			if err == nil {
+				err = f.checkKubeconfig()
+			}
 			if err != nil {
 				return err
 			}
@@ -82,6 +86,27 @@ func printStep(out io.Writer) func(server.Step) {
 	}
 }
 
+// checkKubeconfig refuses, before anything starts, a kubeconfig that could not be written in the end. Without a home folder there is none to
+// write, which is how services run: the one in the data folder must do.
+func (f *flags) checkKubeconfig() error {
+	path := f.kubeconfig
+	if path == "" {
+		path, err := kubeconfig.UserFile(os.Getenv)
+		if err != nil {
+			return nil
+		}
+		_, err = kubeconfig.Server(path)
+		return err
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("--write-kubeconfig %s is not a file: give the path of one", path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("--write-kubeconfig %s: cannot make its folder: %w", path, err)
+	}
+	return nil
+}
+
 // announce writes the kubeconfig and tells how to use the cluster.
 func (f *flags) announce(cluster *server.Cluster, out io.Writer) error {
 	entry := cluster.Admin(f.context)
@@ -115,7 +140,7 @@ func (f *flags) startInBackground(out io.Writer) error {
 		return err
 	}
 	if err := os.MkdirAll(f.config.DataDir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the data folder: %w; give another with --data-dir", err)
+		return fmt.Errorf("cannot make the data folder %s: %w; give another with --data-dir", f.config.DataDir, errors.Unwrap(err))
 	}
 	log, err := os.OpenFile(f.path("yare.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -102,7 +102,7 @@ func (c Config) withDefaults() Config {
 // CheckClock refuses a clock that cannot be right. Certificates made by such a clock would be refused by everybody else's.
 func CheckClock(now time.Time) error {
 	if now.Before(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) {
-		return fmt.Errorf("pki: this machine's clock says %s, before 2020: certificates made now would be invalid; set the clock (for example with `timedatectl set-ntp true`) and start again",
+		return fmt.Errorf("this machine's clock says %s, before 2020: certificates made now would be invalid; set the clock (for example with `timedatectl set-ntp true`) and start again",
 			now.UTC().Format(time.DateTime))
 	}
 	return nil

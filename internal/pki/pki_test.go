@@ -25,6 +25,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/yare-project/yare/internal/kubeconfig"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -312,7 +314,7 @@ func TestKubeconfigWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := (Kubeconfig{Server: "https://" + listener.Addr().String(), CA: p.Cluster.CertPEM(), Cert: cert, Key: key}).Write(path, 0); err != nil {
+	if err := kubeconfig.Write(path, kubeconfig.Entry{Name: "test", Server: "https://" + listener.Addr().String(), CA: p.Cluster.CertPEM(), Cert: cert, Key: key}); err != nil {
 		t.Fatal(err)
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {

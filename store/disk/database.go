@@ -77,7 +77,7 @@ func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *peb
 			BackgroundError: log.background,
 			FlushEnd:        func(pebble.FlushInfo) { d.flushed.Store(true) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				cfg.Log.Error("store found damaged data", "dir", cfg.Dir, "info", info.String())
+				cfg.Log.Error("store found damaged data", "file", info.Path, "error", info.Details)
 			},
 		},
 	}
