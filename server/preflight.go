@@ -18,21 +18,35 @@ func (c *Config) preflight() error {
 	if err := pki.CheckClock(c.Clock.Now()); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the data folder %s: %w; give another with --data-dir", c.DataDir, plain(err))
-	}
 	if err := checkPort("--https-listen-port", c.BindAddress, c.HTTPSPort); err != nil {
 		return err
 	}
-	if c.WithoutNode || c.CRI != nil {
-		return nil
+	if !c.WithoutNode && c.CRI == nil {
+		if err := c.checkNode(); err != nil {
+			return err
+		}
 	}
-	return c.checkNode()
+	return c.makeFolder()
+}
+
+func (c *Config) makeFolder() error {
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the data folder %s: %w; give another with --data-dir", c.DataDir, plain(err))
+	}
+	return nil
+}
+
+// NeedRoot refuses to run a node as anybody else.
+func NeedRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: a node starts containers and sets up networks; run as root (sudo), or run the control plane alone with `yare server --disable-agent`")
+	}
+	return nil
 }
 
 func (c *Config) checkNode() error {
-	if os.Geteuid() != 0 {
-		return errors.New("not root: a node starts containers and sets up networks; run as root (sudo), or run the control plane alone with `yare server --disable-agent`")
+	if err := NeedRoot(); err != nil {
+		return err
 	}
 	if err := checkPort("--kubelet-port", netip.IPv4Unspecified(), c.AgentPort); err != nil {
 		return err

@@ -9,6 +9,7 @@ package apply
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,8 @@ type Managers struct {
 	by map[managerKey]*managedfields.FieldManager
 
 	sets setCache
+	// prunable are the fields of the kind's Go type that may be left out of a comparison; nil if it is no struct.
+	prunable func() []prunableField
 }
 
 type managerKey struct {
@@ -37,7 +40,13 @@ type managerKey struct {
 
 // For makes the managers of k.
 func For(k *kind.Kind, types managedfields.TypeConverter) *Managers {
-	return &Managers{kind: k, types: types, by: map[managerKey]*managedfields.FieldManager{}}
+	return &Managers{kind: k, types: types, by: map[managerKey]*managedfields.FieldManager{}, prunable: sync.OnceValue(func() []prunableField {
+		t := reflect.TypeOf(k.New())
+		if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+			return nil
+		}
+		return prunable(t.Elem())
+	})}
 }
 
 // Update records that manager made live into obj, through version and subresource. live is an empty object of the kind on create. It
@@ -99,21 +108,27 @@ func (m *Managers) manager(v *kind.Version, sub string) (*managedfields.FieldMan
 // resets are the fields that a write through sub does not reach, so that nobody comes to own them there: status in the object itself,
 // everything but status (and metadata) in the status subresource.
 func (m *Managers) resets(sub string) map[fieldpath.APIVersion]fieldpath.Filter {
-	if !m.kind.HasStatus {
+	field := m.unowned(sub)
+	if field == "" {
 		return nil
 	}
-	var filter fieldpath.Filter
-	switch sub {
-	case "":
-		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
-	case "status":
-		filter = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("spec")))
-	default:
-		return nil
-	}
+	filter := fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie(field)))
 	out := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for _, v := range m.kind.Versions {
 		out[fieldpath.APIVersion(v.GroupVersion().String())] = filter
 	}
 	return out
+}
+
+// unowned is the field that a write through sub does not reach, or "".
+func (m *Managers) unowned(sub string) string {
+	switch {
+	case !m.kind.HasStatus:
+		return ""
+	case sub == "":
+		return "status"
+	case sub == "status":
+		return "spec"
+	}
+	return ""
 }

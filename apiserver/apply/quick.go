@@ -46,12 +46,9 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 	if !ok || len(owners) == 0 && live.GetUID() != "" {
 		return false // an object that was never tracked stays so
 	}
-	change, err := compare(live, obj, f)
+	change, err := m.compare(live, obj, sub, f)
 	if err != nil {
 		return false
-	}
-	if filter := m.resets(sub)[fieldpath.APIVersion(v.GroupVersion().String())]; filter != nil {
-		change = change.FilterFields(filter)
 	}
 	self := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v.GroupVersion().String(),
 		FieldsType: "FieldsV1", Subresource: sub}
@@ -98,9 +95,9 @@ func same(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 }
 
-// compare tells what obj changes of live.
-func compare(live, obj kind.Object, f form) (*typed.Comparison, error) {
-	before, after, ok := prune(live, obj)
+// compare tells what obj changes of live, of what a write through sub reaches.
+func (m *Managers) compare(live, obj kind.Object, sub string, f form) (*typed.Comparison, error) {
+	before, after, ok := prune(live, obj, m.prunable(), m.unowned(sub))
 	if !ok {
 		return nil, fmt.Errorf("%T and %T are not compared field by field", live, obj)
 	}

@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -86,7 +87,12 @@ func (r *Resource) inherit(obj, old kind.Object) {
 
 // count bumps the generation if what it counts has changed.
 func (r *Resource) count(obj, old kind.Object) {
-	if r.Kind.Spec != nil && !equality.Semantic.DeepEqual(r.Kind.Spec(obj), r.Kind.Spec(old)) {
+	if r.Kind.Spec == nil {
+		return
+	}
+	now, was := r.Kind.Spec(obj), r.Kind.Spec(old)
+	// What is equal to the letter, which is the most frequent case and the quicker one to tell, is equal in meaning.
+	if !reflect.DeepEqual(now, was) && !equality.Semantic.DeepEqual(now, was) {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
@@ -130,12 +136,29 @@ func unchanged(obj, old kind.Object) bool {
 	rv := obj.GetResourceVersion()
 	obj.SetManagedFields(old.GetManagedFields())
 	obj.SetResourceVersion(old.GetResourceVersion())
-	if equality.Semantic.DeepEqual(obj, old) {
+	if equal(obj, old) {
 		return true
 	}
 	obj.SetManagedFields(fresh)
 	obj.SetResourceVersion(rv)
 	return false
+}
+
+// equal compares objects in meaning. It begins with their last field, the status, since most writes are of that.
+func equal(a, b kind.Object) bool {
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	if x.Type() != y.Type() || x.Kind() != reflect.Pointer || x.Elem().Kind() != reflect.Struct {
+		return equality.Semantic.DeepEqual(a, b)
+	}
+	for i := x.Elem().NumField() - 1; i >= 0; i-- {
+		if !x.Elem().Type().Field(i).IsExported() {
+			return equality.Semantic.DeepEqual(a, b)
+		}
+		if !equality.Semantic.DeepEqual(x.Elem().Field(i).Addr().Interface(), y.Elem().Field(i).Addr().Interface()) {
+			return false
+		}
+	}
+	return true
 }
 
 func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {

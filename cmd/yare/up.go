@@ -133,6 +133,9 @@ func (f *flags) announce(cluster *server.Cluster, out io.Writer) error {
 
 // startInBackground runs this command again without --detach in a session of its own and waits for its report.
 func (f *flags) startInBackground(out io.Writer) error {
+	if err := server.NeedRoot(); err != nil {
+		return err
+	}
 	if p, alive, err := pidfile.Read(f.path(server.PIDFile)); err != nil {
 		return err
 	} else if alive {
@@ -218,6 +221,9 @@ func downCommand() *cobra.Command {
 // stopProcess ends the running Yare and waits until it is gone: politely, then by force.
 func stopProcess(ctx context.Context, path string) error {
 	p, alive, err := pidfile.Read(path)
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("cannot read %s, it belongs to another user: run this as that user, or as root (sudo)", path)
+	}
 	if err != nil || !alive {
 		return err
 	}

@@ -32,7 +32,9 @@ var _ = kind.Add(&Group, kind.Def[certificatesv1.CertificateSigningRequest]{
 	Subs: []kind.Sub[certificatesv1.CertificateSigningRequest]{{
 		Name: "approval",
 		Replace: func(r, from *certificatesv1.CertificateSigningRequest) {
-			r.Status.Conditions = from.DeepCopy().Status.Conditions
+			from = from.DeepCopy()
+			r.Status.Conditions = from.Status.Conditions
+			r.Labels, r.Annotations = from.Labels, from.Annotations // an approver notes who and why
 		},
 		Validate: func(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 			return validateStatus(r, old, statusMay{approve: true})
