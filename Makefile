@@ -50,7 +50,8 @@ $(BIN)/images/busybox.tar: /bin/busybox Makefile
 
 test: prepare build programs images ## Run all tests: unit, scenario, and end to end with real containers
 	go vet ./...
-	go test -timeout 20m ./...
+	go test -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	go test -timeout 20m ./test/e2e
 
 check: ## Format, vet, and check the house rules (seconds)
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }

@@ -20,6 +20,8 @@ type AuditEvent struct {
 	Resource resource.Ref // empty for other paths
 	Path     string
 	Code     int
+	// Annotations are what admission said about the request, such as which webhook changed it. Nil if nothing was said.
+	Annotations map[string]string
 }
 
 // audit tells the hook of an answered request.
@@ -32,5 +34,18 @@ func (x *exchange) audit() {
 		from = x.req.RemoteAddr
 	}
 	x.server.cfg.Audit(AuditEvent{Time: x.start, Took: x.server.cfg.Clock.Since(x.start), User: x.user, From: from, Agent: x.req.UserAgent(),
-		Verb: x.verb, Resource: x.route.ref, Path: x.req.URL.Path, Code: x.w.status})
+		Verb: x.verb, Resource: x.route.ref, Path: x.req.URL.Path, Code: x.w.status, Annotations: x.notes})
+}
+
+// annotate adds to the audit event; a key keeps its first value.
+func (x *exchange) annotate(key, value string) {
+	if x.server.cfg.Audit == nil {
+		return
+	}
+	if x.notes == nil {
+		x.notes = map[string]string{}
+	}
+	if _, taken := x.notes[key]; !taken {
+		x.notes[key] = value
+	}
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/yare-project/yare/kind"
 )
@@ -42,13 +44,62 @@ func (x *exchange) serveConnect() error {
 	if err != nil {
 		return err
 	}
-	x.proxy(target, transport)
+	switch {
+	case x.wantsSlash(target):
+		x.redirect()
+	case sub.Verb == "get" && x.wantsSocket():
+		return x.socketCopy(target, transport)
+	default:
+		x.proxy(target, transport)
+	}
 	return nil
+}
+
+// wantsSlash tells the root of a proxied site asked for without its final slash: its relative links would lead elsewhere.
+func (x *exchange) wantsSlash(target kind.Target) bool {
+	read := x.req.Method == http.MethodGet || x.req.Method == http.MethodHead
+	return read && strings.Trim(target.URL.Path, "/") == "" && !strings.HasSuffix(x.req.URL.Path, "/") && x.req.Header.Get("Upgrade") == ""
+}
+
+func (x *exchange) redirect() {
+	to := x.req.URL.Path + "/"
+	if x.req.URL.RawQuery != "" {
+		to += "?" + x.req.URL.RawQuery
+	}
+	x.w.Header().Set("Location", to)
+	x.w.WriteHeader(http.StatusMovedPermanently)
+}
+
+// socketCopy sends what a backend answers as the messages of a WebSocket, for clients such as browsers that read a log so.
+func (x *exchange) socketCopy(target kind.Target, transport http.RoundTripper) error {
+	req, err := http.NewRequestWithContext(x.ctx, http.MethodGet, target.URL.String(), nil)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	answer, err := transport.RoundTrip(req)
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("error dialing backend: %w", err))
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+		return apierrors.NewGenericServerResponse(answer.StatusCode, x.route.verb, x.route.ref.GroupResource(), x.route.ref.Name, strings.TrimSpace(string(text)), 0, true)
+	}
+	// The buffer parts the last bytes from the end of the stream: the copier drops bytes that come together with io.EOF.
+	return wsstream.NewReader(bufio.NewReader(answer.Body), true, wsstream.NewDefaultReaderProtocols()).Copy(x.w, x.req.WithContext(x.ctx))
 }
 
 func (x *exchange) admitConnect(parent kind.Object) error {
 	r := &x.route
-	a := &kind.AdmissionRequest{Operation: admissionv1.Connect, Kind: r.served.Kind, Ref: r.ref, User: x.user, Old: parent, Warn: x.warn}
+	if r.connect.Verb == "get" { // reading, as of logs, is not admitted
+		return nil
+	}
+	options, err := connectOptions(r.connect, r.query, r.rest)
+	if err != nil {
+		return err
+	}
+	a := &kind.AdmissionRequest{Operation: admissionv1.Connect, Kind: r.served.Kind, Ref: r.ref, User: x.user, Old: parent, Body: options, Warn: x.warn,
+		Annotate: x.annotate}
 	return r.served.AdmitConnect(x.ctx, x.request(), a)
 }
 

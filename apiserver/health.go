@@ -66,7 +66,7 @@ func (x *exchange) writePaths() error {
 	paths := []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
 	for _, k := range x.server.registry.Kinds() {
 		for _, v := range k.Versions {
-			if v.Group != "" {
+			if v.Group != "" && !v.Unserved {
 				paths = append(paths, "/apis/"+v.Group, "/apis/"+v.GroupVersion().String())
 			}
 		}

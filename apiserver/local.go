@@ -124,6 +124,9 @@ func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOpti
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
 	}
+	if err := verbs.Ready(ctx, served.Version, list.Items); err != nil {
+		return nil, metav1.ListMeta{}, apierrors.NewInternalError(err)
+	}
 	out := make([]runtime.Object, len(list.Items))
 	for i, o := range list.Items {
 		if out[i], err = o.In(served.Version); err != nil {
@@ -187,6 +190,13 @@ func (l *Local) hub(served *verbs.Served, obj runtime.Object) (kind.Object, erro
 			c = typed
 		}
 	}
+	if v.Settle != nil {
+		u, err := settled(c, v)
+		if err != nil {
+			return nil, err
+		}
+		return verbs.ToHub(k, v, u)
+	}
 	if reflect.TypeOf(c) == reflect.TypeOf(v.New()) {
 		c.GetObjectKind().SetGroupVersionKind(v.GroupVersionKind)
 		return verbs.ToHub(k, v, c)
@@ -196,6 +206,23 @@ func (l *Local) hub(served *verbs.Served, obj runtime.Object) (kind.Object, erro
 		return verbs.ToHub(k, &k.Versions[0], c)
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("%T cannot be handled as a %s", obj, v.GroupVersionKind))
+}
+
+// settled makes an object of a kind without a Go type, from a caller's own type if it has one.
+func settled(c runtime.Object, v *kind.Version) (runtime.Object, error) {
+	u, plain := c.(*unstructured.Unstructured)
+	if !plain {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%T cannot be handled as a %s: %v", c, v.GroupVersionKind, err))
+		}
+		u = &unstructured.Unstructured{Object: content}
+	}
+	u.SetGroupVersionKind(v.GroupVersionKind)
+	if _, err := v.Settle(u); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is no valid %s: %v", v.Kind, err))
+	}
+	return u, nil
 }
 
 // Update replaces an object or a subresource that is part of it.

@@ -67,7 +67,7 @@ func tooLarge(limit int64) error {
 // decodeHub reads an object of the request's version and turns it into the hub version, defaulted.
 func (x *exchange) decodeHub(strict string) (kind.Object, error) {
 	v := x.route.served.Version
-	obj, err := x.decode(codec.Target{Kind: v.GroupVersionKind, New: v.New}, strict)
+	obj, err := x.decode(codec.Target{Kind: v.GroupVersionKind, New: v.New, Settle: v.Settle}, strict)
 	if err != nil {
 		return nil, err
 	}

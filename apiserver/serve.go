@@ -29,13 +29,18 @@ func (x *exchange) serve() error {
 		return x.serveNonResource()
 	case r.served == nil:
 		return errNoRoute
+	}
+	if r := &x.route; r.served.Version.Warning != "" {
+		x.warn(r.served.Version.Warning)
+	}
+	switch r := &x.route; {
 	case r.connect != nil:
 		return x.serveConnect()
 	case r.ref.Subresource == "":
 		return x.serveObject()
-	case r.ref.Subresource == "scale" && r.served.Kind.Scale != nil:
+	case r.ref.Subresource == "scale" && r.served.Kind.Scale != nil && !r.served.Version.NoScale:
 		return x.serveScale()
-	case r.ref.Subresource == "status" && r.served.Kind.HasStatus:
+	case r.ref.Subresource == "status" && r.served.Kind.HasStatus && !r.served.Version.NoStatus:
 		return x.servePart()
 	}
 	if sub := x.sub(); sub != nil && sub.Create != nil {
@@ -106,13 +111,13 @@ func (x *exchange) servePart() error {
 
 // request is what the verbs need to know.
 func (x *exchange) request() *verbs.Request {
-	return &verbs.Request{Version: x.route.served.Version, Ref: x.route.ref, User: x.user, Manager: verbs.ManagerOf(x.req.UserAgent()), Warn: x.warn}
+	return &verbs.Request{Version: x.route.served.Version, Ref: x.route.ref, User: x.user, Manager: verbs.ManagerOf(x.req.UserAgent()), Warn: x.warn, Annotate: x.annotate}
 }
 
 // negotiate settles how the answer is written, before anything is done.
 func (x *exchange) negotiate(list, watch bool) error {
 	accept, err := codec.Negotiate(x.req.Header.Get("Accept"),
-		codec.Offer{Protobuf: x.route.served.Protobuf, Transform: true, List: list, Watch: watch})
+		codec.Offer{Protobuf: x.route.served.Protobuf, Transform: !x.route.served.Kind.Virtual, List: list, Watch: watch})
 	x.accept = accept
 	return err
 }

@@ -254,7 +254,7 @@ func TestProxyNames(t *testing.T) {
 func TestProxyRights(t *testing.T) {
 	back := httptest.NewServer(backend(nil))
 	defer back.Close()
-	for granted, want := range map[string][2]int{"p": {http.StatusTeapot, http.StatusTeapot}, "https:p:443": {http.StatusForbidden, http.StatusTeapot}, "q": {http.StatusForbidden, http.StatusForbidden}} {
+	for granted, want := range map[string][2]int{"p": {http.StatusForbidden, http.StatusForbidden}, "p:80": {http.StatusTeapot, http.StatusForbidden}, "https:p:443": {http.StatusForbidden, http.StatusTeapot}, "q": {http.StatusForbidden, http.StatusForbidden}} {
 		h := connecting(t, must(url.Parse(back.URL)), "", nil, func(c *apiserverConfig) {
 			c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 				if a.GetSubresource() != "proxy" || a.GetName() == granted {

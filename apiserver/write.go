@@ -73,7 +73,10 @@ func (x *exchange) writeList(l *verbs.List) error {
 	if x.accept.As == codec.AsTable {
 		return x.writeTable(http.StatusOK, l.Meta, l.Items)
 	}
-	gvk := v.GroupVersion().WithKind(v.Kind + "List")
+	if err := verbs.Ready(x.ctx, v, l.Items); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	gvk := v.GroupVersion().WithKind(v.ListName())
 	if x.accept.As == codec.AsMetadata {
 		gvk = schema.GroupVersionKind{Group: "meta.k8s.io", Version: x.accept.MetaVersion, Kind: "PartialObjectMetadataList"}
 	}
@@ -89,6 +92,9 @@ func (x *exchange) writeTable(code int, meta metav1.ListMeta, items []*stored.Ob
 	opts, err := x.tableOptions()
 	if err != nil {
 		return err
+	}
+	if err := verbs.Ready(x.ctx, x.route.served.Version, items); err != nil {
+		return apierrors.NewInternalError(err)
 	}
 	table, err := codec.Table(x.route.served.Version, meta, items, x.accept, opts)
 	if err != nil {

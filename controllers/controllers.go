@@ -16,14 +16,18 @@ import (
 	"github.com/yare-project/yare/controllers/namespace"
 	"github.com/yare-project/yare/controllers/nodeipam"
 	"github.com/yare-project/yare/controllers/nodelifecycle"
+	"github.com/yare-project/yare/controllers/persistentvolume"
 	"github.com/yare-project/yare/controllers/podgc"
 	"github.com/yare-project/yare/controllers/replicaset"
+	"github.com/yare-project/yare/controllers/resourcequota"
 	"github.com/yare-project/yare/controllers/rootca"
 	"github.com/yare-project/yare/controllers/served"
 	"github.com/yare-project/yare/controllers/serviceaccount"
 	"github.com/yare-project/yare/controllers/statefulset"
 	"github.com/yare-project/yare/controllers/tainteviction"
 	"github.com/yare-project/yare/controllers/ttl"
+	"github.com/yare-project/yare/controllers/volumeprotection"
+	"github.com/yare-project/yare/internal/quota"
 	"github.com/yare-project/yare/loop"
 )
 
@@ -41,6 +45,8 @@ type Config struct {
 	NodeLifecycle nodelifecycle.Config
 	// FinishedPods is how many finished pods may stay; 0 is podgc.DefaultThreshold, below 0 all.
 	FinishedPods int
+	// Quota is the ledger of the admission plugin that charges quotas; nil means one of its own, which is right where admission runs elsewhere.
+	Quota *quota.Ledger
 }
 
 // All lists every loop.
@@ -65,6 +71,9 @@ func All(c Config) []loop.Descriptor {
 		nodelifecycle.Descriptor(c.NodeLifecycle),
 		tainteviction.Descriptor(),
 		podgc.Descriptor(c.FinishedPods),
+		resourcequota.Descriptor(c.Served, c.Quota),
+		persistentvolume.Descriptor(),
+		volumeprotection.Descriptor(),
 	}
 	if c.Signer != nil {
 		all = append(all, certificates.Descriptor(certificates.Config{Signer: c.Signer}))

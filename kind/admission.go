@@ -27,6 +27,8 @@ type AdmissionRequest struct {
 	DryRun  bool
 	// Warn adds a warning to the response.
 	Warn func(text string)
+	// Annotate records something about the decision for the audit log; nil where nothing is recorded. A key that was used keeps its first value.
+	Annotate func(key, value string)
 }
 
 // Mutator changes a request's object before it is validated. An error refuses the request; make it an *apierrors.StatusError

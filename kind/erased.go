@@ -8,7 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // Kind is a definition with its Go type erased: what the API server serves. A nil function means "nothing to do". Objects are of the
@@ -58,6 +60,14 @@ type Kind struct {
 	TTL func(Settings) time.Duration
 
 	Answer func(ctx context.Context, env Env, obj Object) (Object, error)
+
+	// Dynamic kinds have no Go type: their objects are unstructured and say themselves which version they are in. One that was stored while another
+	// version was the hub stays in it until it is written again; To of every version takes objects of any, the hub's too.
+	Dynamic bool
+	// Recall brings an object that comes from disk up to the schema of now. Optional.
+	Recall func(obj Object)
+	// Merge makes the schema by which server-side apply merges a kind without a Go type; nil: that of the Go type. It is called when first needed.
+	Merge func() (managedfields.TypeConverter, error)
 }
 
 // Version is one served form of a kind.
@@ -76,6 +86,40 @@ type Version struct {
 	Validate func(new, old Object) field.ErrorList
 	// Fields are the field selectors beyond metadata's.
 	Fields map[string]func(hub Object) string
+
+	// What follows is for kinds without a Go type; zero values mean what every other kind has.
+
+	// Unserved versions are understood, since objects may be stored in them, but nobody can ask for them.
+	Unserved bool
+	// ListKind names the list; empty: Kind + "List".
+	ListKind string
+	// NoStatus and NoScale take a subresource of the kind from this version: its status is then written with the object.
+	NoStatus, NoScale bool
+	// Ordered columns stand in the order given, those for wide output too.
+	Ordered bool
+	// Warning is told to everybody who uses the version.
+	Warning string
+	// Settle finishes a decoded object: it checks metadata, drops what the schema does not have and fills in defaults. unknown names what was
+	// dropped; err says why the object cannot be of the kind.
+	Settle func(obj runtime.Object) (unknown []error, err error)
+	// Many prepares To for stored objects that will be shown together.
+	Many func(ctx context.Context, hubs []Object) error
+	// ValidateStatus is checked besides the kind's own when a status was written through this version.
+	ValidateStatus func(new, old Object) field.ErrorList
+	// ReplicasPath is where the version keeps what the scale subresource sets; nil: spec.replicas.
+	ReplicasPath []string
+	// Schema describes the version to clients, in OpenAPI v3; the result is the caller's own.
+	Schema func() *spec.Schema
+	// SchemaID changes whenever the version's schema does.
+	SchemaID string
+}
+
+// ListName is the kind of the version's list.
+func (v *Version) ListName() string {
+	if v.ListKind != "" {
+		return v.ListKind
+	}
+	return v.Kind + "List"
 }
 
 // ErasedColumn is a Column of an Object.

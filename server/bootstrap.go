@@ -8,9 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -36,10 +38,39 @@ func (p *plane) bootstrap(ctx context.Context) error {
 	if err := publishSettings(ctx, api, p.config); err != nil {
 		return err
 	}
+	if err := p.ensureServiceCIDR(ctx, api); err != nil {
+		return err
+	}
 	for _, s := range p.ownServices() {
 		if err := ensureService(ctx, api, s); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// ensureServiceCIDR shows the range that --service-cidr gave as the object that clients look for (KEP-1880).
+func (p *plane) ensureServiceCIDR(ctx context.Context, api client.Transport) error {
+	cidrs := client.Of[*networkingv1.ServiceCIDR](api)
+	have, err := cidrs.Get(ctx, "", "kubernetes")
+	if apierrors.IsNotFound(err) {
+		have, err = cidrs.Create(ctx, &networkingv1.ServiceCIDR{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{p.config.ServiceCIDR.String()}},
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("ServiceCIDR kubernetes: %w", err)
+	}
+	if meta.IsStatusConditionTrue(have.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+		return nil
+	}
+	have = have.DeepCopy()
+	meta.SetStatusCondition(&have.Status.Conditions, metav1.Condition{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, Message: "Kubernetes default Service CIDR is ready",
+		LastTransitionTime: metav1.NewTime(p.config.Clock.Now()),
+	})
+	if _, err := cidrs.UpdateStatus(ctx, have); err != nil {
+		return fmt.Errorf("ServiceCIDR kubernetes: %w", err)
 	}
 	return nil
 }

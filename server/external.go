@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,10 +42,26 @@ func removeForeign(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	endpoint := strings.TrimSpace(string(text))
+	if err := removeOwn(ctx, dir, strings.TrimSpace(string(text))); err != nil {
+		return err
+	}
+	groups, err := cgroup.New(cgroup.Config{Parent: "/" + cgroupName(dir)})
+	if err != nil {
+		return err
+	}
+	return errors.Join(groups.Close(), remove(filepath.Join(dir, endpointFile)))
+}
+
+func removeOwn(ctx context.Context, dir, endpoint string) error {
+	if folders, err := os.ReadDir(filepath.Join(dir, "agent", "pods")); errors.Is(err, os.ErrNotExist) || err == nil && len(folders) == 0 {
+		return nil
+	}
+	if err := checkEndpoint(endpoint); err != nil {
+		return fmt.Errorf("%w; its pods of this cluster cannot be removed before (if it is gone for good, delete %s)", err, filepath.Join(dir, endpointFile))
+	}
 	conn, err := cri.Connect(ctx, endpoint)
 	if err != nil {
-		return fmt.Errorf("the pods in the container runtime at %s cannot be removed: %w", endpoint, err)
+		return err
 	}
 	pods, err := conn.ListPodSandbox(ctx, nil)
 	for _, pod := range pods {
@@ -55,11 +72,20 @@ func removeForeign(ctx context.Context, dir string) error {
 	if err = errors.Join(err, conn.Close(ctx)); err != nil {
 		return fmt.Errorf("the pods in the container runtime at %s: %w", endpoint, err)
 	}
-	groups, err := cgroup.New(cgroup.Config{Parent: "/" + cgroupName(dir)})
-	if err != nil {
-		return err
+	return nil
+}
+
+// checkEndpoint refuses the socket of a container runtime that nobody listens at, without waiting for one.
+func checkEndpoint(endpoint string) error {
+	path, ok := strings.CutPrefix(endpoint, "unix://")
+	if !ok && !strings.HasPrefix(endpoint, "/") {
+		return nil // none, or of another kind: connecting tells
 	}
-	return errors.Join(groups.Close(), remove(filepath.Join(dir, endpointFile)))
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return fmt.Errorf("no container runtime listens at %s (%w): start it, or name another with --container-runtime-endpoint", path, plain(err))
+	}
+	return conn.Close()
 }
 
 func isOwn(dir string, pod *runtimeapi.PodSandbox) bool {

@@ -56,7 +56,7 @@ func (j *joining) openIdentity() (*pki.Leaf, error) {
 // asker is as whom the node asks for its identity: as itself, while the certificate that it has is good, else as the token's holder. The
 // certificate is read from its file: the leaf itself is locked while it is renewed.
 func (j *joining) asker(spec pki.LeafSpec) (client.Transport, error) {
-	path := filepath.Join(j.config.DataDir, "pki", spec.Name+".pem")
+	path := j.file(spec.Name + ".pem")
 	if own, err := tls.LoadX509KeyPair(path, path); err == nil && j.good(own) {
 		return j.transport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: j.roots, Certificates: []tls.Certificate{own}}, (&net.Dialer{Timeout: dialTime}).DialContext)
 	}
@@ -164,7 +164,7 @@ func (r *requester) answer(ctx context.Context, api client.Transport, name strin
 		}
 		for _, c := range csr.Status.Conditions {
 			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-				return false, &refusal{fmt.Sprintf("the certificate was refused: %s: %s", c.Reason, c.Message)}
+				return false, &refusal{fmt.Sprintf("the certificate was refused: %s (%s)", c.Message, c.Reason)}
 			}
 		}
 		certificate = bytes.Clone(csr.Status.Certificate)

@@ -38,6 +38,7 @@ func (p *plane) declareLoops(context.Context) error {
 	}
 	for _, d := range controllers.All(controllers.Config{
 		CA: p.pki.Cluster.CertPEM(), Signer: p.pki.Cluster, Served: p.served, NodeIPAM: &nodeipam.Config{Cluster: c.ClusterCIDR},
+		Quota: p.quota,
 	}) {
 		if err := l.runtime.Add(d); err != nil {
 			return err
@@ -69,12 +70,26 @@ func (p *plane) served(context.Context) ([]served.Resource, error) {
 	var out []served.Resource
 	for _, r := range p.gate.Registry().Resources() {
 		k := r.Kind
+		version := preferred(k)
+		if version == nil {
+			continue
+		}
 		out = append(out, served.Resource{
-			GroupVersionResource: k.Hub.GroupVersion().WithResource(k.Names.Plural), Kind: k.Names.Kind,
+			GroupVersionResource: version.GroupVersion().WithResource(version.Names.Plural), Kind: version.Kind,
 			Namespaced: k.Scope == kind.Namespaced, Verbs: k.Verbs,
 		})
 	}
 	return out, nil
+}
+
+// preferred is the version in which loops see a kind: the one that costs no conversion, if it is served.
+func preferred(k *kind.Kind) *kind.Version {
+	for i := range k.Versions { // the hub comes first
+		if !k.Versions[i].Unserved {
+			return &k.Versions[i]
+		}
+	}
+	return nil
 }
 
 // roles are what the loops may do.

@@ -187,7 +187,7 @@ func (n *nodeParts) startRoutes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	routes := route.New(route.Config{NodeName: c.NodeName, ClusterCIDR: []netip.Prefix{c.ClusterCIDR}, Kernel: kernel, Log: c.Log})
+	routes := route.New(route.Config{NodeName: c.NodeName, ClusterCIDR: []netip.Prefix{c.ClusterCIDR}, Kernel: kernel, Clock: c.Clock, Log: c.Log})
 	loops, err := loop.New(loop.Config{
 		Transport: func(string) client.Transport { return n.transport },
 		Caches:    n.shared, Clock: c.Clock, Log: c.Log, Metrics: n.metrics, Instance: c.NodeName,

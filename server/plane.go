@@ -18,10 +18,12 @@ import (
 	"github.com/yare-project/yare/apiserver/authn"
 	"github.com/yare-project/yare/apiserver/authz"
 	"github.com/yare-project/yare/apiserver/discovery"
+	"github.com/yare-project/yare/apiserver/dynamic"
 	"github.com/yare-project/yare/apiserver/openapi"
 	"github.com/yare-project/yare/internal/kubeconfig"
 	"github.com/yare-project/yare/internal/pidfile"
 	"github.com/yare-project/yare/internal/pki"
+	"github.com/yare-project/yare/internal/quota"
 	"github.com/yare-project/yare/internal/version"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds"
@@ -45,14 +47,16 @@ type plane struct {
 	tokens  *authn.Authenticator
 	rbac    *authz.RBAC
 	nodes   *access.Node
+	dynamic *dynamic.Plugin // webhooks and policies
 	loops   *loops
+	quota   *quota.Ledger // between the admission that charges and the loop that counts
 }
 
 // gateLookup breaks the circle between the gate and what authenticates for it: it is filled once the gate exists.
 type gateLookup struct{ kind.Env }
 
 func startPlane(ctx context.Context, cl *Cluster) (*plane, error) {
-	p := &plane{cluster: cl, config: cl.config}
+	p := &plane{cluster: cl, config: cl.config, quota: quota.NewLedger()}
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
@@ -60,6 +64,7 @@ func startPlane(ctx context.Context, cl *Cluster) (*plane, error) {
 		{"open the store", p.openStore},
 		{"load certificates", p.openPKI},
 		{"build the API server", p.buildGate},
+		{"load custom resources", p.customResources},
 		{"serve the API", p.serve},
 		{"load roles", p.follow},
 		{"declare the loops", p.declareLoops},
@@ -130,7 +135,9 @@ func (p *plane) buildGate(context.Context) error {
 	}
 	p.rbac, p.nodes = authz.NewRBAC(), access.NewNode(c.Clock)
 	allow := authz.New(p.nodes, p.rbac)
-	mutators, validators := admission.New(admission.Config{Clock: c.Clock})
+	mutators, validators := admission.New(admission.Config{Clock: c.Clock, Quota: p.quota})
+	p.dynamic = dynamic.New(dynamic.Config{Env: lookup, Static: mutators, Clock: c.Clock, Log: c.Log})
+	mutators, validators = append(mutators, p.dynamic), dynamic.Before(validators, "ResourceQuota", p.dynamic)
 	p.gate, err = apiserver.New(apiserver.Config{
 		Store: p.store, Groups: kinds.Groups(), Settings: settings,
 		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
@@ -206,7 +213,8 @@ func (p *plane) follow(ctx context.Context) error {
 	c := p.config
 	p.cluster.stack.run("roles", func(ctx context.Context) error { return p.rbac.Run(ctx, source, c.Clock, c.Log) })
 	p.cluster.stack.run("node rights", func(ctx context.Context) error { return p.nodes.Run(ctx, source, c.Log) })
-	for _, synced := range []<-chan struct{}{p.rbac.Synced(), p.nodes.Synced()} {
+	p.cluster.stack.run("webhooks and policies", func(ctx context.Context) error { return p.dynamic.Run(ctx, source) })
+	for _, synced := range []<-chan struct{}{p.rbac.Synced(), p.nodes.Synced(), p.dynamic.Synced()} {
 		select {
 		case <-synced:
 		case <-ctx.Done():

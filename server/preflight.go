@@ -51,6 +51,9 @@ func (c *Config) checkNode() error {
 	if err := checkPort("--kubelet-port", netip.IPv4Unspecified(), c.AgentPort); err != nil {
 		return err
 	}
+	if err := checkEndpoint(c.RuntimeEndpoint); err != nil {
+		return err
+	}
 	return checkKernel("/proc")
 }
 
@@ -61,6 +64,9 @@ func checkPort(flag string, ip netip.Addr, port int) error {
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("port %d is in use: another program (another Yare or Kubernetes?) listens there; stop it, or choose another with %s", port, flag)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return fmt.Errorf("cannot listen on %s: no interface of this machine has that address; choose another with --bind-address", ip)
 	}
 	return fmt.Errorf("cannot listen on %s port %d: %w; choose another with %s", ip, port, plain(err), flag)
 }

@@ -32,11 +32,16 @@ func scheme(t testing.TB) *runtime.Scheme {
 }
 
 var (
-	core     = kind.Group{Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{corev1.AddToScheme}}
-	pods     = kind.Add(&core, kind.Def[corev1.Pod]{Names: kind.Names{Plural: "pods"}})
-	services = kind.Add(&core, kind.Def[corev1.Service]{Names: kind.Names{Plural: "services"}})
-	registry = kind.Group{Name: "apiregistration.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{apiregistrationv1.AddToScheme}}
-	apis     = kind.Add(&registry, kind.Def[apiregistrationv1.APIService]{Names: kind.Names{Plural: "apiservices"}, Scope: kind.Cluster})
+	core        = kind.Group{Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{corev1.AddToScheme}}
+	pods        = kind.Add(&core, kind.Def[corev1.Pod]{Names: kind.Names{Plural: "pods"}})
+	nodes       = kind.Add(&core, kind.Def[corev1.Node]{Names: kind.Names{Plural: "nodes"}, Scope: kind.Cluster})
+	endpoints   = kind.Add(&core, kind.Def[corev1.Endpoints]{Names: kind.Names{Plural: "endpoints"}})
+	configMaps  = kind.Add(&core, kind.Def[corev1.ConfigMap]{Names: kind.Names{Plural: "configmaps"}})
+	services    = kind.Add(&core, kind.Def[corev1.Service]{Names: kind.Names{Plural: "services"}})
+	apps        = kind.Group{Name: "apps", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{appsv1.AddToScheme}}
+	deployments = kind.Add(&apps, kind.Def[appsv1.Deployment]{Names: kind.Names{Plural: "deployments"}})
+	registry    = kind.Group{Name: "apiregistration.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{apiregistrationv1.AddToScheme}}
+	apis        = kind.Add(&registry, kind.Def[apiregistrationv1.APIService]{Names: kind.Names{Plural: "apiservices"}, Scope: kind.Cluster})
 )
 
 func pod(change func(*corev1.Pod)) *corev1.Pod {

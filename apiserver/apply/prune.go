@@ -24,7 +24,7 @@ func prune(a, b kind.Object, fields []prunableField, unowned string) (before, af
 	meta.ManagedFields, other.ManagedFields = nil, nil
 	for _, f := range fields {
 		p, q := x.Elem().FieldByIndex(f.index), y.Elem().FieldByIndex(f.index)
-		if f.below == unowned || reflect.DeepEqual(p.Addr().Interface(), q.Addr().Interface()) {
+		if unowned != "" && f.below == unowned || reflect.DeepEqual(p.Addr().Interface(), q.Addr().Interface()) {
 			p.SetZero()
 			q.SetZero()
 		}
@@ -47,10 +47,13 @@ type prunableField struct {
 
 // prunable lists the fields of a Go type that prune may empty.
 func prunable(t reflect.Type) []prunableField {
+	if t == nil {
+		return nil
+	}
 	var out []prunableField
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name := jsonName(f)
 		switch {
 		case !f.IsExported() || f.Type == reflect.TypeFor[metav1.TypeMeta]():
 		case descends(f):
@@ -62,6 +65,11 @@ func prunable(t reflect.Type) []prunableField {
 		}
 	}
 	return out
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 // descends tells whether the parts of a field may be emptied by themselves: it must be there all the same when they all are.

@@ -35,7 +35,7 @@ type owner struct {
 // that change. false: the case is not ordinary, nothing was done, and the field manager must decide.
 func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager string) bool {
 	types, ok := m.types.(*Types)
-	if !ok || v.To != nil {
+	if !ok || v.To != nil || m.kind.Merge != nil {
 		return false
 	}
 	f := types.form(v.GroupVersionKind)
@@ -46,18 +46,31 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 	if !ok || len(owners) == 0 && live.GetUID() != "" {
 		return false // an object that was never tracked stays so
 	}
-	change, err := m.compare(live, obj, sub, f)
-	if err != nil {
-		return false
-	}
 	self := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: v.GroupVersion().String(),
 		FieldsType: "FieldsV1", Subresource: sub}
 	if manager == "" {
 		self.Manager = "unknown"
 	}
+	shape, shaped := "", false
+	if len(owners) == 0 && sub == "" {
+		if shape, shaped = m.shapeOf(live, obj); shaped {
+			if k, hit := m.born.lookup(shape); hit {
+				self.FieldsV1, self.Time = k.fields, now()
+				obj.SetManagedFields([]metav1.ManagedFieldsEntry{self})
+				return true
+			}
+		}
+	}
+	change, err := m.compare(live, obj, sub, f)
+	if err != nil {
+		return false
+	}
 	owners, err = reassign(owners, change, self)
 	if err != nil || tooMany(owners) {
 		return false
+	}
+	if shaped && len(owners) == 1 {
+		m.born.keep(shape, known{fields: owners[0].entry.FieldsV1})
 	}
 	obj.SetManagedFields(entriesOf(owners))
 	return true

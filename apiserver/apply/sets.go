@@ -12,9 +12,9 @@ import (
 
 const (
 	// maxSets is how many decoded sets a kind keeps: objects of one kind that are written by the same clients have few different ones.
-	maxSets = 256
+	maxSets = 128
 	// maxSetBytes is how long the encoding of a set that is kept may be.
-	maxSetBytes = 8 << 10
+	maxSetBytes = 4 << 10
 )
 
 // known is a decoded set of fields with its own encoding. Both are shared: nobody changes them.
@@ -23,7 +23,7 @@ type known struct {
 	fields *metav1.FieldsV1
 }
 
-// setCache decodes sets of fields and remembers some. It is safe for concurrent use.
+// setCache remembers sets of fields, by their encoding or by what they come from. It is safe for concurrent use.
 type setCache struct {
 	mu sync.RWMutex
 	by map[string]known
@@ -46,6 +46,13 @@ func (c *setCache) get(fields *metav1.FieldsV1, f form) (known, bool) {
 		c.keep(string(raw), k)
 	}
 	return k, true
+}
+
+func (c *setCache) lookup(key string) (known, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, hit := c.by[key]
+	return k, hit
 }
 
 // keep remembers a set, in place of any other when there are many.

@@ -2,11 +2,13 @@ package codec
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
@@ -22,6 +24,8 @@ type Strictness = string
 type Target struct {
 	Kind schema.GroupVersionKind
 	New  func() runtime.Object
+	// Settle finishes an object without a Go type ([kind.Version]). Optional.
+	Settle func(obj runtime.Object) (unknown []error, err error)
 }
 
 // Decode reads one object. Warnings are for the client's eyes. A body without type information is taken for the target's kind; one with another is refused.
@@ -45,7 +49,15 @@ func Decode(data []byte, media Media, to Target, strict Strictness) (runtime.Obj
 		return nil, nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(to.Kind)
-	warnings, err := Judge(append(faults, more...), strict)
+	faults = append(faults, more...)
+	if to.Settle != nil {
+		unknown, err := to.Settle(obj)
+		if err != nil {
+			return nil, nil, cannotHandle(data, to, err)
+		}
+		faults = append(faults, unknown...)
+	}
+	warnings, err := Judge(faults, strict)
 	if err != nil {
 		return nil, nil, cannotHandle(data, to, err)
 	}
@@ -69,10 +81,26 @@ func Judge(faults []error, strict Strictness) (warnings []string, err error) {
 // UnmarshalJSON reads data into obj by the API's rules: names match exactly, integers stay integers. It returns the unknown and duplicate
 // fields unless they are ignored.
 func UnmarshalJSON(data []byte, obj any, strict Strictness) ([]error, error) {
+	if u, dynamic := obj.(*unstructured.Unstructured); dynamic {
+		return unmarshalMap(data, u, strict)
+	}
 	if strict == metav1.FieldValidationIgnore {
 		return nil, kjson.UnmarshalCaseSensitivePreserveInts(data, obj)
 	}
 	return kjson.UnmarshalStrict(data, obj)
+}
+
+// unmarshalMap reads an object without a Go type.
+func unmarshalMap(data []byte, u *unstructured.Unstructured, strict Strictness) ([]error, error) {
+	u.Object = nil
+	faults, err := UnmarshalJSON(data, &u.Object, strict)
+	if err == nil && u.Object == nil {
+		err = errors.New("the body is no JSON object")
+	}
+	if u.Object == nil {
+		u.Object = map[string]any{}
+	}
+	return faults, err
 }
 
 func fromYAML(data []byte, strict Strictness) ([]byte, []error, error) {

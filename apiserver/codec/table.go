@@ -98,7 +98,7 @@ func rowObject(v *kind.Version, item *stored.Object, a Accept, include metav1.In
 func shown(v *kind.Version, wide bool) func(yield func(*kind.ErasedColumn) bool) {
 	return func(yield func(*kind.ErasedColumn) bool) {
 		for i := range v.Columns {
-			if c := &v.Columns[i]; (c.Priority > 0) == wide && !yield(c) {
+			if c := &v.Columns[i]; (c.Priority > 0 && !v.Ordered) == wide && !yield(c) {
 				return
 			}
 		}

@@ -33,6 +33,9 @@ func groupsOf(kinds []*kind.Kind) []group {
 	for _, k := range kinds {
 		for i := range k.Versions {
 			v := &k.Versions[i]
+			if v.Unserved {
+				continue
+			}
 			if resources[v.Group] == nil {
 				resources[v.Group] = map[string][]metav1.APIResource{}
 				order = append(order, v.Group)
@@ -74,10 +77,10 @@ func resourcesOf(k *kind.Kind, v *kind.Version) []metav1.APIResource {
 		}
 		out = append(out, s)
 	}
-	if k.HasStatus {
+	if k.HasStatus && !v.NoStatus {
 		add("status", schema.GroupVersionKind{}, replaceVerbs)
 	}
-	if k.Scale != nil {
+	if k.Scale != nil && !v.NoScale {
 		add("scale", schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, replaceVerbs)
 	}
 	for i := range k.Subs {

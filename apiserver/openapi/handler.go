@@ -106,10 +106,11 @@ func (b *builder) fingerprint(gv schema.GroupVersion) string {
 		for _, s := range k.Subs {
 			fmt.Fprintf(&out, "%s %s %v;", s.Name, s.Body, s.Methods)
 		}
-		if b.config.Schema == nil {
+		if v.SchemaID != "" {
+			fmt.Fprintf(&out, "%s;", v.SchemaID)
 			continue
 		}
-		if s := b.config.Schema(v); s != nil {
+		if s := b.schema(v); s != nil {
 			encoded, _ := json.Marshal(s) // a schema that does not encode fails when its document is built
 			out.Write(encoded)
 		}

@@ -55,7 +55,7 @@ func (b *builder) versions() []schema.GroupVersion {
 	seen := map[schema.GroupVersion]bool{}
 	for _, k := range b.kinds {
 		for i := range k.Versions {
-			if gv := k.Versions[i].GroupVersion(); !seen[gv] {
+			if gv := k.Versions[i].GroupVersion(); !seen[gv] && !k.Versions[i].Unserved {
 				seen[gv] = true
 				out = append(out, gv)
 			}
@@ -80,7 +80,7 @@ func (b *builder) collect(only *schema.GroupVersion) ([]operation, *definitions)
 	for _, k := range b.kinds {
 		for i := range k.Versions {
 			v := &k.Versions[i]
-			if only != nil && v.GroupVersion() != *only {
+			if v.Unserved || only != nil && v.GroupVersion() != *only {
 				continue
 			}
 			if !slices.Contains(served, v.GroupVersion()) {
@@ -125,7 +125,7 @@ func (b *builder) version(d *definitions, k *kind.Kind, v *kind.Version, marked 
 		} else {
 			r.list = b.defineList(d, v, r.object)
 		}
-		mark(r.list, v.GroupVersion().WithKind(v.Kind+"List"))
+		mark(r.list, v.GroupVersion().WithKind(v.ListName()))
 	}
 	bodies := map[schema.GroupVersionKind]func() runtime.Object{}
 	for i := range k.Subs {
@@ -156,14 +156,23 @@ func typeOf(obj runtime.Object) reflect.Type {
 	return indirect(reflect.TypeOf(obj))
 }
 
+// schema is that of a version without a Go type, or nil.
+func (b *builder) schema(v *kind.Version) *spec.Schema {
+	switch {
+	case v.Schema != nil:
+		return v.Schema()
+	case b.config.Schema != nil:
+		return b.config.Schema(v)
+	}
+	return nil
+}
+
 func (b *builder) define(d *definitions, v *kind.Version) string {
-	if b.config.Schema != nil {
-		if s := b.config.Schema(v); s != nil {
-			name := customName(v.GroupVersionKind)
-			d.addSchema(name, s)
-			d.add(reflect.TypeFor[metav1.ObjectMeta]())
-			return name
-		}
+	if s := b.schema(v); s != nil {
+		name := customName(v.GroupVersionKind)
+		d.addSchema(name, s)
+		d.add(reflect.TypeFor[metav1.ObjectMeta]())
+		return name
 	}
 	if t := typeOf(v.New()); t != nil {
 		return d.add(t)
@@ -181,12 +190,13 @@ func (b *builder) defineList(d *definitions, v *kind.Version, item string) strin
 	ref := refTo(item)
 	meta := refTo(d.add(reflect.TypeFor[metav1.ListMeta]()))
 	list := &spec.Schema{SchemaProps: spec.SchemaProps{
-		Type: []string{"object"}, Required: []string{"items"}, Description: v.Kind + "List is a list of " + v.Kind,
+		Type: []string{"object"}, Required: []string{"items"}, Description: v.ListName() + " is a list of " + v.Kind,
 		Properties: map[string]spec.Schema{"apiVersion": text, "kind": text, "metadata": meta,
 			"items": {SchemaProps: spec.SchemaProps{Type: []string{"array"}, Items: &spec.SchemaOrArray{Schema: &ref}}}},
 	}}
-	d.addSchema(item+"List", list)
-	return item + "List"
+	name := customName(v.GroupVersion().WithKind(v.ListName()))
+	d.addSchema(name, list)
+	return name
 }
 
 // customName names a definition after a kind: com.example.v1.Widget.

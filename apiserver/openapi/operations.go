@@ -235,17 +235,17 @@ func (r *routes) subresources(item string) {
 		r.add(r.replace(path, r.version.Kind, body, gvk, name))
 		r.add(r.patch(path, r.version.Kind, body, gvk, name))
 	}
-	if r.kind.HasStatus {
+	if r.kind.HasStatus && !r.version.NoStatus {
 		part("status", r.object, r.version.GroupVersionKind)
 	}
-	if r.kind.Scale != nil {
+	if r.kind.Scale != nil && !r.version.NoScale {
 		scale := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 		part("scale", r.body(scale), scale)
 	}
 	for i := range r.kind.Subs {
 		s := &r.kind.Subs[i]
 		gvk, body := r.version.GroupVersionKind, r.object
-		if s.Body.Kind != "" && s.New != nil {
+		if s.Body.Kind != "" && s.New != nil && s.Connect == nil {
 			gvk, body = s.Body, r.body(s.Body)
 		}
 		switch {

@@ -153,6 +153,9 @@ func Decoder(k *kind.Kind) func(key string, rev store.Revision, data []byte) (st
 		if err := unmarshal(obj, data); err != nil {
 			return nil, fmt.Errorf("%s %q: %w", k.Resource(), key, err)
 		}
+		if k.Recall != nil {
+			k.Recall(obj)
+		}
 		return New(k, obj).Stamp(rev), nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -57,7 +58,9 @@ type encoding struct {
 
 // New wraps obj, of k's hub type, which from now on belongs to the wrapper. Type information is filled in.
 func New(k *kind.Kind, obj kind.Object) *Object {
-	setType(obj, k.Hub)
+	if !k.Dynamic {
+		setType(obj, k.Hub)
+	}
 	o := &Object{kind: k, object: obj}
 	o.revision, _ = strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
 	return o
@@ -88,10 +91,19 @@ func (o *Object) Revision() store.Revision { return o.revision }
 
 // In returns the object in a served version; in the hub version that is the shared object itself.
 func (o *Object) In(v *kind.Version) (runtime.Object, error) {
-	if v.To == nil {
+	if v.To == nil || o.kind.Dynamic && o.own() == v {
 		return o.object, nil
 	}
 	return Convert(v, o.object)
+}
+
+// own is the version of its kind that the object itself is in, or nil if the kind has no such version any more.
+func (o *Object) own() *kind.Version {
+	if !o.kind.Dynamic {
+		return &o.kind.Versions[0]
+	}
+	v, _ := o.kind.Version(o.object.GetObjectKind().GroupVersionKind().GroupVersion())
+	return v
 }
 
 // Convert turns a hub object into v, with type information.
@@ -113,7 +125,12 @@ func (o *Object) Encode() ([]byte, error) {
 	if HasProtobuf(o.object) {
 		form = Protobuf
 	}
-	b, err := o.As(&o.kind.Versions[0], form)
+	v := o.own()
+	if v == nil {
+		b, err := EncodeJSON(o.object, o.object.GetObjectKind().GroupVersionKind())
+		return b.Whole, err
+	}
+	b, err := o.As(v, form)
 	return b.Whole, err
 }
 
@@ -125,9 +142,32 @@ func (o *Object) Size() int {
 	n := 1024
 	if p, ok := o.object.(message); ok {
 		n = 2*p.Size() + 256
+	} else if u, ok := o.object.(*unstructured.Unstructured); ok {
+		n = weigh(u.Object)
 	}
 	o.size.CompareAndSwap(0, int32(n))
 	return int(o.size.Load())
+}
+
+// weigh estimates the memory of decoded JSON.
+func weigh(value any) int {
+	switch x := value.(type) {
+	case map[string]any:
+		n := 64
+		for k, v := range x {
+			n += len(k) + 32 + weigh(v)
+		}
+		return n
+	case []any:
+		n := 32
+		for _, v := range x {
+			n += weigh(v)
+		}
+		return n
+	case string:
+		return len(x) + 16
+	}
+	return 16
 }
 
 // As returns the object's bytes in a version and form, encoding them if nobody has yet.
@@ -221,6 +261,8 @@ func setType(obj runtime.Object, gvk schema.GroupVersionKind) {
 		if t.Kind == gvk.Kind && t.APIVersion != "" && schema.FromAPIVersionAndKind(t.APIVersion, t.Kind) == gvk {
 			return
 		}
+	} else if obj.GetObjectKind().GroupVersionKind() == gvk {
+		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }

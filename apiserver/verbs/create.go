@@ -54,7 +54,7 @@ func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opt
 	}
 	r.born(obj)
 	dedupeOwners(rq, obj)
-	if r.Kind.ResetStatus != nil && !r.Kind.StatusOnCreate {
+	if r.Kind.ResetStatus != nil && !r.Kind.StatusOnCreate && !rq.Version.NoStatus {
 		r.Kind.ResetStatus(obj)
 	}
 	if !applied {

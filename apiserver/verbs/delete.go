@@ -42,7 +42,10 @@ func (r *Resource) Delete(ctx context.Context, rq *Request, opts *metav1.DeleteO
 }
 
 func (r *Resource) tryDelete(ctx context.Context, rq *Request, opts *metav1.DeleteOptions, item store.Item) (*stored.Object, bool, error) {
-	value := item.Value.(*stored.Object)
+	value, err := r.renew(item)
+	if err != nil { // what cannot be converted can still be deleted, as it is
+		value = item.Value.(*stored.Object)
+	}
 	old := value.Hub()
 	if err := preconditions(rq, opts.Preconditions, old); err != nil {
 		r.settle(ctx, item.Revision)
@@ -60,14 +63,14 @@ func (r *Resource) tryDelete(ctx context.Context, rq *Request, opts *metav1.Dele
 	case remove:
 		last := value
 		if next != nil {
-			last = stored.New(r.Kind, next)
+			last = stored.New(value.Kind(), next)
 		}
 		return last, true, r.remove(ctx, rq, item, last, a.DryRun)
 	case next == nil:
 		o, err := r.same(ctx, item)
 		return o, false, err
 	}
-	marked := stored.New(r.Kind, next)
+	marked := stored.New(value.Kind(), next)
 	if a.DryRun {
 		return marked, false, nil
 	}

@@ -74,14 +74,22 @@ func (p *patcher) build(old *stored.Object) (kind.Object, error) {
 	if err != nil {
 		return nil, p.invalid(err)
 	}
-	warnings, err := codec.Judge(append(faults, more...), p.strict)
+	if got := obj.GetObjectKind().GroupVersionKind(); got != p.rq.Version.GroupVersionKind {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a patch cannot change the kind of an object: %s is served here, not %s", p.rq.Version.GroupVersionKind, got))
+	}
+	faults = append(faults, more...)
+	if p.rq.Version.Settle != nil {
+		unknown, err := p.rq.Version.Settle(obj)
+		if err != nil {
+			return nil, p.invalid(err)
+		}
+		faults = append(faults, unknown...)
+	}
+	warnings, err := codec.Judge(faults, p.strict)
 	if err != nil {
 		return nil, p.invalid(err)
 	}
 	p.warn(warnings)
-	if got := obj.GetObjectKind().GroupVersionKind(); got != p.rq.Version.GroupVersionKind {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("a patch cannot change the kind of an object: %s is served here, not %s", p.rq.Version.GroupVersionKind, got))
-	}
 	return ToHub(p.r.Kind, p.rq.Version, obj)
 }
 

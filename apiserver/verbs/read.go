@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/store"
 )
 
@@ -28,6 +29,18 @@ const (
 type List struct {
 	Items []*stored.Object
 	Meta  metav1.ListMeta
+}
+
+// Ready prepares objects to be shown in a version, all at once where that is cheaper than one by one.
+func Ready(ctx context.Context, v *kind.Version, items []*stored.Object) error {
+	if v.Many == nil || len(items) == 0 {
+		return nil
+	}
+	hubs := make([]kind.Object, len(items))
+	for i, o := range items {
+		hubs[i] = o.Hub()
+	}
+	return v.Many(ctx, hubs)
 }
 
 // Get reads one object.

@@ -165,6 +165,9 @@ func (r *Registry) publish(revision int64, kinds []*kind.Kind, opened map[*kind.
 		v.resources[k.Resource()] = res
 		for i := range k.Versions {
 			version := &k.Versions[i]
+			if version.Unserved {
+				continue
+			}
 			gvr := version.GroupVersion().WithResource(version.Names.Plural)
 			v.served[gvr] = &Served{Resource: res, Version: version, Protobuf: stored.HasProtobuf(version.New())}
 			if _, taken := v.resources[gvr.GroupResource()]; !taken {
@@ -173,6 +176,11 @@ func (r *Registry) publish(revision int64, kinds []*kind.Kind, opened map[*kind.
 		}
 	}
 	r.now.Store(v)
+	for gr, res := range old.resources {
+		if v.resources[gr] != res {
+			res.retire()
+		}
+	}
 }
 
 // Run does the background work of the kinds served when it is called (expiry), until ctx ends.

@@ -175,7 +175,14 @@ func validateScale(s *autoscalingv1.Scale) error {
 func (r *Resource) replicaPaths() managedfields.ResourcePathMappings {
 	out := managedfields.ResourcePathMappings{}
 	for _, v := range r.Kind.Versions {
-		out[v.GroupVersion().String()] = fieldpath.MakePathOrDie("spec", "replicas")
+		path := fieldpath.MakePathOrDie("spec", "replicas")
+		if v.ReplicasPath != nil {
+			path = nil
+			for _, name := range v.ReplicasPath {
+				path = append(path, fieldpath.PathElement{FieldName: &name})
+			}
+		}
+		out[v.GroupVersion().String()] = path
 	}
 	return out
 }

@@ -85,7 +85,10 @@ func (r *Resource) editAbsent(ctx context.Context, rq *Request, e *Edit) (*store
 
 // attempt tries the edit on one state. A *store.ConflictError says that the state has changed meanwhile.
 func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store.Item) (*stored.Object, error) {
-	old := item.Value.(*stored.Object)
+	old, err := r.renew(item)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
 	obj, err := e.Build(old)
 	if err != nil {
 		return nil, err
@@ -97,7 +100,7 @@ func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store
 		return nil, err
 	}
 	r.inherit(obj, old.Hub())
-	obj = r.separate(e, obj, old.Hub())
+	obj = r.separate(rq, e, obj, old.Hub())
 	if !e.Internal {
 		dedupeOwners(rq, obj)
 	}
@@ -116,6 +119,19 @@ func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store
 		return nil, err
 	}
 	return r.replace(ctx, rq, a.Object, item, e.DryRun)
+}
+
+// renew is a stored state in the hub version of now. Only a kind without a Go type can have stored it in another.
+func (r *Resource) renew(item store.Item) (*stored.Object, error) {
+	o := item.Value.(*stored.Object)
+	if !r.Kind.Dynamic || o.Kind() == r.Kind && o.Hub().GetObjectKind().GroupVersionKind() == r.Kind.Hub {
+		return o, nil
+	}
+	obj, err := stored.Convert(&r.Kind.Versions[0], o.Hub())
+	if err != nil {
+		return nil, err
+	}
+	return stored.New(r.Kind, obj.(kind.Object)), nil
 }
 
 // same answers with a state that was found, once nothing can undo it.
@@ -177,12 +193,12 @@ func uidConflict(rq *Request, want, have types.UID) error {
 }
 
 // separate keeps of obj what the edit's subresource may change, and takes the rest from old.
-func (r *Resource) separate(e *Edit, obj, old kind.Object) kind.Object {
+func (r *Resource) separate(rq *Request, e *Edit, obj, old kind.Object) kind.Object {
 	switch {
 	case e.Internal:
 		return obj
 	case e.Sub == "":
-		if r.Kind.CopyStatus != nil {
+		if r.Kind.CopyStatus != nil && !rq.Version.NoStatus {
 			r.Kind.CopyStatus(obj, old)
 		}
 		return obj
@@ -215,6 +231,9 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 		prepare, validate = nil, e.Replace.Validate
 	case e.Sub == "status":
 		prepare, validate = r.Kind.PrepareStatus, r.Kind.ValidateStatus
+		if rq.Version.ValidateStatus != nil {
+			validate = rq.Version.ValidateStatus
+		}
 	}
 	if prepare != nil {
 		prepare(obj, old)

@@ -56,6 +56,8 @@ type Request struct {
 	Manager string
 	// Warn adds a warning to the answer. It is never nil.
 	Warn func(text string)
+	// Annotate records something about the request for the audit log. Nil where nothing is recorded.
+	Annotate func(key, value string)
 }
 
 // Resource is one kind on its table.
@@ -67,6 +69,7 @@ type Resource struct {
 	fields *apply.Managers
 	// scaleFields track the owners of what the scale subresource shows.
 	scaleFields *apply.Managers
+	streams     streams
 }
 
 // open makes the resource of k: its table, with what is stored there already, and its claims.

@@ -110,6 +110,7 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 	switch {
 	case err == nil:
 		w.source = source
+		w.r.streams.add(w)
 	case errors.Is(err, store.ErrCompacted):
 		w.fail(w.tooOld(w.start))
 	case errors.Is(err, store.ErrFuture):
@@ -265,6 +266,7 @@ func (w *Watch) Close() {
 		w.stop()
 	}
 	if w.source != nil {
+		w.r.streams.remove(w)
 		w.source.Close()
 	}
 }

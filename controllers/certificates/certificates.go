@@ -1,6 +1,8 @@
 // Package certificates answers CertificateSigningRequests: it approves those of nodes that join, signs those that were approved, and
 // clears away old ones. (Kubernetes: csrapproving, csrsigning, csrcleaner.)
 //
+// A join token makes new nodes only: a request for the identity of a node that is in the cluster is denied, unless it is the node's own.
+//
 // Who may get which certificate is decided by pure functions: [Judge] for approval, [usagesFor] for signing. A request that a signer's
 // rules refuse is marked Failed with the reason and never signed.
 //
@@ -14,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -87,6 +90,17 @@ func start(in loop.Inputs, config Config) loop.Reconcile {
 			in.Enqueue(loop.Key{Name: csr.Name})
 		}
 	})
+	// A node may ask for its serving certificate before this loop has heard of its addresses: then the request is judged again.
+	c.nodes.OnChange(func(old, node *corev1.Node) {
+		if node == nil || old != nil && slices.Equal(old.Status.Addresses, node.Status.Addresses) {
+			return
+		}
+		for _, csr := range c.requests.List("") {
+			if len(csr.Status.Conditions) == 0 && csr.Spec.Username == nodePrefix+node.Name {
+				in.Enqueue(loop.Key{Name: csr.Name})
+			}
+		}
+	})
 	return c.reconcile
 }
 
@@ -157,11 +171,15 @@ func (c *controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 			return err
 		}
 	}
-	csr = csr.DeepCopy()
-	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+	answer := certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved", Message: verdict.Message,
 		LastUpdateTime: metav1.NewTime(c.in.Clock.Now()),
-	})
+	}
+	if verdict.Deny != "" {
+		answer.Type, answer.Reason, answer.Message = certificatesv1.CertificateDenied, "NodeExists", verdict.Deny
+	}
+	csr = csr.DeepCopy()
+	csr.Status.Conditions = append(csr.Status.Conditions, answer)
 	_, err = c.in.Transport.Update(ctx, resource.Ref{GroupVersionResource: gvr, Name: csr.Name, Subresource: "approval"}, csr, metav1.UpdateOptions{})
 	return err
 }

@@ -22,7 +22,9 @@ type Verdict struct {
 	Approve bool
 	// Subresource, if set, names the permission (create certificatesigningrequests/<it>) that the requester must have.
 	Subresource string
-	Message     string
+	// Deny, if set, is why a requester with that permission is refused all the same.
+	Deny    string
+	Message string
 }
 
 // Judge decides whether a request may be approved without a person. request is what csr carries; node is the Node that it speaks of, if
@@ -40,7 +42,12 @@ func Judge(csr *certificatesv1.CertificateSigningRequest, request *x509.Certific
 		if own {
 			return Verdict{Subresource: "selfnodeclient", Message: "a node renews its own client certificate"}
 		}
-		return Verdict{Subresource: "nodeclient", Message: "a node joins"}
+		v := Verdict{Subresource: "nodeclient", Message: "a node joins"}
+		if node != nil {
+			// Else a join token would open whatever the nodes may have that are in the cluster already.
+			v.Deny = fmt.Sprintf("the cluster has a node named %s already: give another --node-name, or, if this machine takes its place, remove it first with `kubectl delete node %[1]s`", node.Name)
+		}
+		return v
 	case certificatesv1.KubeletServingSignerName:
 		if _, _, err := usagesFor(csr, request); err != nil || !own || node == nil || !speaksFor(request, node) {
 			return Verdict{}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/clock"
 
+	"github.com/yare-project/yare/internal/quota"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/rbac"
 )
@@ -28,6 +29,8 @@ type Config struct {
 	Clock clock.Clock
 	// Suffix makes the random end of a generated volume name; random when nil.
 	Suffix func() string
+	// Quota is shared with the loop that counts what quotas allow; one of its own when nil, which is right where no such loop runs.
+	Quota *quota.Ledger
 }
 
 // Default returns the plugins that are on unless switched off, in order.
@@ -41,6 +44,9 @@ func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
 	if cfg.Suffix == nil {
 		cfg.Suffix = func() string { return rand.String(5) }
 	}
+	if cfg.Quota == nil {
+		cfg.Quota = quota.NewLedger()
+	}
 	account := serviceAccount{cfg}
 	mutators := []kind.Mutator{
 		namespaceLifecycle{},
@@ -51,6 +57,8 @@ func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
 		runtimeClass{},
 		limitRanger{},
 		defaultStorageClass{},
+		storageProtection{},
+		podTopology{},
 		defaultIngressClass{},
 		certificateRequester{},
 	}
@@ -66,6 +74,9 @@ func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
 		certificateSigning{},
 		certificateSubject{},
 		rbac.Escalation{},
+		claimResize{},
+		// The last one: what it charges is taken back only when a later one refuses.
+		resourceQuota{cfg.Quota},
 	}
 	return mutators, validators
 }

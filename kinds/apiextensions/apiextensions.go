@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -29,6 +30,8 @@ var _ = kind.Add(&Group, kind.Def[definition]{
 	Prepare:        prepare,
 	Validate:       validate,
 	ValidateStatus: validateStatus,
+	KeepDeleted:    keepDeleted,
+	OnDelete:       terminate,
 	NoAge:          true,
 	Columns: []kind.Column[definition]{{Name: "Created At", Type: "date", Description: "When the object was created.",
 		Value: func(d *definition, _ time.Time) any { return d.CreationTimestamp.Time.UTC().Format(time.RFC3339) }}},
@@ -46,15 +49,49 @@ func prepare(d, _ *definition) {
 	}
 }
 
+// keepDeleted holds a definition until its objects are gone: its deletion always takes the finalizer, which whoever deletes them takes away.
+func keepDeleted(d *definition) bool { return d.DeletionTimestamp == nil }
+
+// terminate marks a definition whose deletion begins.
+func terminate(d *definition) {
+	if !slices.Contains(d.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		d.Finalizers = append(slices.Clip(d.Finalizers), apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	apihelpers.SetCRDCondition(d, apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
+		Reason: "InstanceDeletionPending", Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"})
+}
+
 func validate(d, old *definition) field.ErrorList {
 	now, before, err := internal(d, old)
 	switch {
 	case err != nil:
 		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	case old == nil:
-		return validation.ValidateCustomResourceDefinition(context.Background(), now)
+		return append(validation.ValidateCustomResourceDefinition(context.Background(), now), validateScale(d)...)
 	}
-	return validation.ValidateCustomResourceDefinitionUpdate(context.Background(), now, before)
+	return append(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), now, before), validateScale(d)...)
+}
+
+// validateScale refuses what is not served: a scale subresource that the stored version lacks could only be reached through the webhook, which takes
+// whole objects.
+func validateScale(d *definition) field.ErrorList {
+	if c := d.Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
+		return nil
+	}
+	scaled := func(v *apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Subresources != nil && v.Subresources.Scale != nil
+	}
+	storage := slices.IndexFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	if storage < 0 || scaled(&d.Spec.Versions[storage]) {
+		return nil
+	}
+	for i := range d.Spec.Versions {
+		if scaled(&d.Spec.Versions[i]) {
+			return field.ErrorList{field.Forbidden(field.NewPath("spec", "versions").Index(i).Child("subresources", "scale"), fmt.Sprintf(
+				"with a conversion webhook the stored version %s must have a scale subresource too", d.Spec.Versions[storage].Name))}
+		}
+	}
+	return nil
 }
 
 func validateStatus(d, old *definition) field.ErrorList {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,7 +37,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Node]{
 	Fields: map[string]func(*corev1.Node) string{
 		"spec.unschedulable": func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) },
 	},
-	Subs: []kind.Sub[corev1.Node]{{Name: "proxy", Connect: nodeProxy, Methods: proxyMethods, Named: true}},
+	Subs: []kind.Sub[corev1.Node]{{Name: "proxy", Body: corev1.SchemeGroupVersion.WithKind("NodeProxyOptions"), New: func() runtime.Object { return &corev1.NodeProxyOptions{} }, Connect: nodeProxy, Methods: proxyMethods, Named: true}},
 })
 
 func defaultNode(n *corev1.Node) {

@@ -30,10 +30,10 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 		{Name: "resize", Replace: replaceResources, Validate: validatePodResize},
 		{Name: "log", Connect: podLog, Methods: []string{"GET"}, Verb: "get"},
 		// Opening a shell is a change, whatever method the protocol begins with.
-		{Name: "exec", Connect: podExec, Methods: upgradeMethods, Verb: "create"},
-		{Name: "attach", Connect: podAttach, Methods: upgradeMethods, Verb: "create"},
-		{Name: "portforward", Connect: podPortForward, Methods: upgradeMethods, Verb: "create"},
-		{Name: "proxy", Connect: podProxy, Methods: proxyMethods, Named: true},
+		{Name: "exec", Body: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), New: func() runtime.Object { return &corev1.PodExecOptions{} }, Connect: podExec, Methods: upgradeMethods, Verb: "create"},
+		{Name: "attach", Body: corev1.SchemeGroupVersion.WithKind("PodAttachOptions"), New: func() runtime.Object { return &corev1.PodAttachOptions{} }, Connect: podAttach, Methods: upgradeMethods, Verb: "create"},
+		{Name: "portforward", Body: corev1.SchemeGroupVersion.WithKind("PodPortForwardOptions"), New: func() runtime.Object { return &corev1.PodPortForwardOptions{} }, Connect: podPortForward, Methods: upgradeMethods, Verb: "create"},
+		{Name: "proxy", Body: corev1.SchemeGroupVersion.WithKind("PodProxyOptions"), New: func() runtime.Object { return &corev1.PodProxyOptions{} }, Connect: podProxy, Methods: proxyMethods, Named: true},
 	},
 })
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
@@ -29,7 +30,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Service]{
 		"spec.clusterIP": func(s *corev1.Service) string { return s.Spec.ClusterIP },
 		"spec.type":      func(s *corev1.Service) string { return string(s.Spec.Type) },
 	},
-	Subs: []kind.Sub[corev1.Service]{{Name: "proxy", Connect: serviceProxy, Methods: proxyMethods, Named: true}},
+	Subs: []kind.Sub[corev1.Service]{{Name: "proxy", Body: corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions"), New: func() runtime.Object { return &corev1.ServiceProxyOptions{} }, Connect: serviceProxy, Methods: proxyMethods, Named: true}},
 })
 
 func defaultService(s *corev1.Service) {

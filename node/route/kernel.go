@@ -132,47 +132,57 @@ func (t *table) Remove(r Route) error {
 	return nil
 }
 
-// Watch hears two things: the kernel removes a route, and an interface changes (with an IPv4 interface that goes down, routes vanish unannounced).
+// Watch hears what may take or bring a route: the kernel removes one, an interface changes (when it goes down, its IPv4 routes vanish unannounced),
+// or gets an address.
 func (t *table) Watch(ctx context.Context, lost func(link int)) error {
-	at := t.namespace
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var in *netns.NsHandle
-	if at.IsOpen() {
-		in = &at
+	if t.namespace.IsOpen() {
+		in = &t.namespace
 	}
-	ended := make(chan error, 2)
+	failed := make(chan error, 3)
 	fail := func(err error) {
 		select {
-		case ended <- err:
+		case failed <- err:
 		default:
 		}
 	}
-	routes, links := make(chan netlink.RouteUpdate), make(chan netlink.LinkUpdate)
-	if err := netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{Namespace: in, ErrorCallback: fail}); err != nil {
+	// Buffered: a subscription that ends finds its channel unread.
+	routes, links, addresses := make(chan netlink.RouteUpdate, 16), make(chan netlink.LinkUpdate, 16), make(chan netlink.AddrUpdate, 16)
+	if err := errors.Join(
+		netlink.RouteSubscribeWithOptions(routes, ctx.Done(), netlink.RouteSubscribeOptions{Namespace: in, ErrorCallback: fail}),
+		netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{Namespace: in, ErrorCallback: fail}),
+		netlink.AddrSubscribeWithOptions(addresses, ctx.Done(), netlink.AddrSubscribeOptions{Namespace: in, ErrorCallback: fail}),
+	); err != nil {
 		return err
 	}
-	if err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{Namespace: in, ErrorCallback: fail}); err != nil {
-		return err
-	}
-	for routes != nil || links != nil {
+	lost(0) // whatever happened before the kernel was listened to
+	for {
 		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failed:
+			return err
 		case u, open := <-routes:
-			if !open {
-				routes = nil
-			} else if _, own := t.own(u.Route); own && u.Type == unix.RTM_DELROUTE {
+			if _, own := t.own(u.Route); own && u.Type == unix.RTM_DELROUTE {
 				lost(0)
 			}
-		case u, open := <-links:
 			if !open {
-				links = nil
-			} else {
+				routes = nil
+			}
+		case u, open := <-links:
+			if open && u.Link != nil {
 				lost(u.Attrs().Index)
+			} else {
+				links = nil
+			}
+		case u, open := <-addresses:
+			if open && u.NewAddr {
+				lost(u.LinkIndex)
+			} else if !open {
+				addresses = nil
 			}
 		}
-	}
-	select {
-	case err := <-ended:
-		return err
-	default:
-		return ctx.Err()
 	}
 }

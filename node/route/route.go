@@ -22,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/loop"
@@ -29,6 +30,9 @@ import (
 
 // checkEvery is how often the kernel is asked whether the routes are still there; usually it tells.
 const checkEvery = time.Minute
+
+// listenAgain is the wait before the kernel is listened to again.
+const listenAgain = time.Second
 
 // ReasonFailed is the reason of the Event on a node whose pods cannot be reached; Kubernetes' route controller uses the same.
 const ReasonFailed = "FailedToCreateRoute"
@@ -43,6 +47,7 @@ type Config struct {
 	// ClusterCIDR is where all nodes' pod ranges must lie.
 	ClusterCIDR []netip.Prefix
 	Kernel      Kernel
+	Clock       clock.Clock
 	Log         *slog.Logger
 }
 
@@ -56,7 +61,7 @@ type Kernel interface {
 	Set(Route) error
 	// Remove removes a route; one that is gone is no error.
 	Remove(Route) error
-	// Watch calls lost whenever one of this Router's routes vanished or the interface link changed, until ctx ends.
+	// Watch calls lost when one of this Router's routes may have vanished (link is 0), or an interface or its addresses changed, until ctx ends.
 	Watch(ctx context.Context, lost func(link int)) error
 }
 
@@ -68,6 +73,7 @@ type Router struct {
 	mu      sync.Mutex
 	enqueue func(loop.Key)
 	links   []int // interfaces that routes use
+	missing bool  // a route that should be there cannot be: any interface may bring the way
 
 	told map[string]string // the problem that a node's Event told of; the loop's only worker has it
 	once sync.Once         // closes ready
@@ -113,20 +119,29 @@ func sameNetwork(a, b *corev1.Node) bool {
 	return a.UID == b.UID && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) && equality.Semantic.DeepEqual(a.Status.Addresses, b.Status.Addresses)
 }
 
-// Run hears from the kernel what happens to routes and interfaces, until ctx ends.
+// Run hears from the kernel what happens to routes and interfaces, until ctx ends. A kernel that has more to tell than was heard in time ends a
+// subscription: then a new one is made, which starts with a look at everything.
 func (r *Router) Run(ctx context.Context) error {
-	err := r.config.Kernel.Watch(ctx, func(link int) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.enqueue != nil && (link == 0 || slices.Contains(r.links, link)) {
-			r.enqueue(pass)
+	for {
+		err := r.config.Kernel.Watch(ctx, r.lost)
+		if ctx.Err() != nil {
+			return nil
 		}
-	})
-	if err != nil && ctx.Err() == nil {
-		r.config.Log.Warn("the kernel does not tell of lost routes; they are looked for instead", "every", checkEvery, "error", err)
+		r.config.Log.Info("the kernel's news of routes are interrupted", "again-in", listenAgain, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.config.Clock.After(listenAgain):
+		}
 	}
-	<-ctx.Done()
-	return nil
+}
+
+func (r *Router) lost(link int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.enqueue != nil && (link == 0 || r.missing || slices.Contains(r.links, link)) {
+		r.enqueue(pass)
+	}
 }
 
 func (r *Router) reconcile(nodes []*corev1.Node, event func(client.Object, string, string, string)) error {
@@ -146,14 +161,15 @@ func (r *Router) reconcile(nodes []*corev1.Node, event func(client.Object, strin
 			faults = append(faults, err)
 		}
 	}
-	r.remember(want)
+	r.remember(want, len(problems) > 0)
 	r.tell(nodes, problems, event)
 	return errors.Join(faults...)
 }
 
-func (r *Router) remember(want []Route) {
+func (r *Router) remember(want []Route, missing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.missing = missing
 	r.links = r.links[:0]
 	for _, route := range want {
 		if !slices.Contains(r.links, route.Link) {

@@ -1,0 +1,138 @@
+package crd
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+type condition = apiextensionsv1.CustomResourceDefinitionCondition
+
+// ordered lists the definitions, the oldest first: where two ask for one name, the older has it.
+func (s *Server) ordered() []*definition {
+	return slices.SortedFunc(maps.Values(s.known), func(a, b *definition) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// decide returns d with the status that it should have. d itself is not changed.
+func (s *Server) decide(d *definition) *definition {
+	taken := s.taken(d)
+	accepted, problem := accept(d, taken)
+	if s.foreign(d) {
+		problem = &conflict{"PluralConflict", fmt.Sprintf("%q is served by the API server itself", groupResource(d))}
+		accepted = d.Status.AcceptedNames
+	}
+	out := d.DeepCopy()
+	out.Status.AcceptedNames = accepted
+	set := func(c condition) { s.setCondition(out, c) }
+	if problem != nil {
+		set(condition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionFalse, Reason: problem.reason, Message: problem.text})
+		if apihelpers.FindCRDCondition(out, apiextensionsv1.Established) == nil {
+			set(condition{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted"})
+		}
+	} else {
+		set(condition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"})
+		if !apihelpers.IsCRDConditionTrue(out, apiextensionsv1.Established) && d.DeletionTimestamp == nil {
+			set(condition{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted",
+				Message: "the initial names have been accepted"})
+		}
+	}
+	if c, protected := approval(d); protected {
+		set(c)
+	}
+	return out
+}
+
+// setCondition changes a condition; its time is that of the last change of its status.
+func (s *Server) setCondition(d *definition, c condition) {
+	c.LastTransitionTime = metav1.NewTime(s.Clock.Now().Truncate(time.Second))
+	at := slices.IndexFunc(d.Status.Conditions, func(have condition) bool { return have.Type == c.Type })
+	if at < 0 {
+		d.Status.Conditions = append(d.Status.Conditions, c)
+		return
+	}
+	if have := d.Status.Conditions[at]; have.Status == c.Status && !have.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = have.LastTransitionTime
+	}
+	d.Status.Conditions[at] = c
+}
+
+// names are what a group's definitions hold: resources (plural, singular and short names) and kinds are two realms.
+type names struct{ resources, kinds sets.Set[string] }
+
+// taken are the names that the other definitions of d's group hold.
+func (s *Server) taken(d *definition) names {
+	n := names{sets.Set[string]{}, sets.Set[string]{}}
+	for _, other := range s.known {
+		if other.Spec.Group != d.Spec.Group || other.Name == d.Name {
+			continue
+		}
+		a := other.Status.AcceptedNames
+		n.resources.Insert(a.Plural, a.Singular)
+		n.resources.Insert(a.ShortNames...)
+		n.kinds.Insert(a.Kind, a.ListKind)
+	}
+	n.resources.Delete("")
+	n.kinds.Delete("")
+	return n
+}
+
+// conflict is why a name is refused.
+type conflict struct{ reason, text string }
+
+// accept decides which of the names that d asks for it gets, keeping those that it has; the last conflict is told.
+func accept(d *definition, taken names) (apiextensionsv1.CustomResourceDefinitionNames, *conflict) {
+	want, have := d.Spec.Names, d.Status.AcceptedNames
+	out := have
+	var problem *conflict
+	one := func(reason, want, have string, realm sets.Set[string], into *string) {
+		if want != have && realm.Has(want) {
+			problem = &conflict{reason, fmt.Sprintf("%q is already in use", want)}
+			return
+		}
+		*into = want
+	}
+	one("PluralConflict", want.Plural, have.Plural, taken.resources, &out.Plural)
+	one("SingularConflict", want.Singular, have.Singular, taken.resources, &out.Singular)
+	if refused := slices.DeleteFunc(slices.Clone(want.ShortNames), func(n string) bool {
+		return slices.Contains(have.ShortNames, n) || !taken.resources.Has(n)
+	}); len(refused) > 0 {
+		problem = &conflict{"ShortNamesConflict", fmt.Sprintf("%q is already in use", strings.Join(refused, `", "`))}
+	} else {
+		out.ShortNames = want.ShortNames
+	}
+	one("KindConflict", want.Kind, have.Kind, taken.kinds, &out.Kind)
+	one("ListKindConflict", want.ListKind, have.ListKind, taken.kinds, &out.ListKind)
+	out.Categories = want.Categories
+	return out, problem
+}
+
+// approval tells whether a definition in a group of Kubernetes' own was approved there, as its annotation says.
+func approval(d *definition) (condition, bool) {
+	if !apihelpers.IsProtectedCommunityGroup(d.Spec.Group) {
+		return condition{}, false
+	}
+	c := condition{Type: apiextensionsv1.KubernetesAPIApprovalPolicyConformant, Status: apiextensionsv1.ConditionFalse}
+	var state apihelpers.APIApprovalState
+	state, c.Message = apihelpers.GetAPIApprovalState(d.Annotations)
+	switch state {
+	case apihelpers.APIApproved:
+		c.Status, c.Reason = apiextensionsv1.ConditionTrue, "ApprovedAnnotation"
+	case apihelpers.APIApprovalBypassed:
+		c.Reason = "UnapprovedAnnotation"
+	case apihelpers.APIApprovalMissing:
+		c.Reason = "MissingAnnotation"
+	default:
+		c.Reason = "InvalidAnnotation"
+	}
+	return c, true
+}

@@ -1,0 +1,190 @@
+// Package dynamic is the admission that users write: webhooks (package webhook) and policies in CEL (package policy), as one plugin of the gate.
+//
+// Before validation: mutating policies, then mutating webhooks. If any of them changed the object, the built-in mutators and then those policies and
+// webhooks that ask for it run once more, as Kubernetes' plugins do. After validation: validating policies, then validating webhooks.
+//
+// The plugin follows what is registered by watches, so a change counts within a moment of its write. Until the first complete view it holds requests
+// back, within their own time limits: none slips past a webhook while the server starts. Safe for concurrent use.
+package dynamic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	regv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+
+	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/webhook"
+	"github.com/yare-project/yare/internal/follow"
+	"github.com/yare-project/yare/internal/resource"
+	"github.com/yare-project/yare/kind"
+)
+
+// Config is all that a Plugin needs.
+type Config struct {
+	// Env resolves Services. It need not be usable before the first request.
+	Env kind.Env
+	// Static are the mutators that run before the plugin, which run again if it changed an object.
+	Static []kind.Mutator
+	Clock  clock.WithTicker // nil: the real one
+	Log    *slog.Logger     // nil: discards
+}
+
+// Plugin is a kind.Mutator and a kind.Validator.
+type Plugin struct {
+	cfg    Config
+	hooks  *webhook.Hooks
+	synced chan struct{}
+}
+
+var (
+	_ kind.Mutator   = (*Plugin)(nil)
+	_ kind.Validator = (*Plugin)(nil)
+)
+
+// New makes a plugin that knows of no webhook or policy yet: see Run.
+func New(cfg Config) *Plugin {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	compiler := &matching.Compiler{}
+	return &Plugin{cfg: cfg, synced: make(chan struct{}),
+		hooks: webhook.New(webhook.Config{Resolve: resolver{cfg.Env}.resolve, Compiler: compiler, Log: cfg.Log})}
+}
+
+// Name names the plugin in refusals that are not a webhook's or policy's own.
+func (p *Plugin) Name() string { return "DynamicAdmission" }
+
+// Synced is closed once everything that was registered at the start is known.
+func (p *Plugin) Synced() <-chan struct{} { return p.synced }
+
+// Run follows webhooks and policies until ctx ends. It may run once.
+func (p *Plugin) Run(ctx context.Context, source follow.Source) error {
+	follows := p.follows()
+	var done sync.WaitGroup
+	known := make(chan struct{}, len(follows))
+	for plural, f := range follows {
+		f.Source, f.Clock, f.Log = source, p.cfg.Clock, p.cfg.Log
+		f.Ref = resource.Ref{GroupVersionResource: regv1.SchemeGroupVersion.WithResource(plural)}
+		f.Synced = func() { known <- struct{}{} }
+		done.Go(func() {
+			if err := follow.Run(ctx, f); err != nil {
+				p.cfg.Log.Error("webhooks and policies are no longer followed", "resource", plural, "error", err)
+			}
+		})
+	}
+	defer done.Wait()
+	for range follows {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	close(p.synced)
+	return nil
+}
+
+// follows are what the plugin hears of, by plural.
+func (p *Plugin) follows() map[string]follow.Config {
+	return map[string]follow.Config{
+		"mutatingwebhookconfigurations":   on(p.hooks.SetMutating, func(c *regv1.MutatingWebhookConfiguration) { p.hooks.DropMutating(c.Name) }),
+		"validatingwebhookconfigurations": on(p.hooks.SetValidating, func(c *regv1.ValidatingWebhookConfiguration) { p.hooks.DropValidating(c.Name) }),
+	}
+}
+
+func on[T runtime.Object](set, drop func(T)) follow.Config {
+	call := func(f func(T)) func(runtime.Object) {
+		return func(obj runtime.Object) {
+			if t, ok := obj.(T); ok {
+				f(t)
+			}
+		}
+	}
+	return follow.Config{Set: call(set), Drop: call(drop)}
+}
+
+func (p *Plugin) wait(ctx context.Context) error {
+	select {
+	case <-p.synced:
+		return nil
+	default:
+	}
+	select {
+	case <-p.synced:
+		return nil
+	case <-ctx.Done():
+		return apierrors.NewServiceUnavailable("the server is starting: it does not know yet which admission webhooks and policies there are")
+	}
+}
+
+// Mutate lets mutating policies and webhooks change the request's object.
+func (p *Plugin) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
+	if matching.Exempt(r) {
+		return nil
+	}
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	if !p.hooks.Mutating() {
+		return nil
+	}
+	request, hooks := matching.New(env, r), p.hooks.Begin()
+	changed, err := hooks.Run(ctx, request)
+	if err != nil || !changed {
+		return err
+	}
+	if err := p.again(ctx, env, request); err != nil {
+		return err
+	}
+	_, err = hooks.Run(ctx, request)
+	return err
+}
+
+// again runs the built-in mutators on what policies and webhooks made.
+func (p *Plugin) again(ctx context.Context, env kind.Env, r *matching.Request) error {
+	for _, m := range p.cfg.Static {
+		if err := m.Mutate(ctx, env, r.AdmissionRequest); err != nil {
+			var status apierrors.APIStatus
+			if errors.As(err, &status) {
+				return err
+			}
+			return fmt.Errorf("admission plugin %s, after a webhook or policy changed the object: %w", m.Name(), err)
+		}
+	}
+	if r.Object != nil && r.Kind.Default != nil {
+		r.Kind.Default(r.Object)
+	}
+	r.Changed()
+	return nil
+}
+
+// Validate asks validating policies and webhooks whether the request may go on.
+func (p *Plugin) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
+	if matching.Exempt(r) {
+		return nil
+	}
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	return p.hooks.Validate(ctx, matching.New(env, r))
+}
+
+// Before puts a validator in front of the one that is named: what charges for an object must come after all that may refuse it.
+func Before(validators []kind.Validator, name string, v kind.Validator) []kind.Validator {
+	at := slices.IndexFunc(validators, func(o kind.Validator) bool { return o.Name() == name })
+	if at < 0 {
+		at = len(validators)
+	}
+	return slices.Insert(slices.Clone(validators), at, v)
+}

@@ -1,0 +1,75 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/yare-project/yare/apiserver/matching"
+)
+
+// verdict is what came of asking one webhook.
+type verdict struct {
+	hook   *hook
+	answer *answer
+	err    error
+}
+
+// Validate asks every validating webhook that the request is for, all at once. The first refusal in the order of the webhooks is the request's.
+func (h *Hooks) Validate(ctx context.Context, r *matching.Request) error {
+	var questions []*question
+	var verdicts []verdict
+	for _, w := range h.validating.now() {
+		t, ok, err := w.wanted(ctx, r)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		q, err := w.prepare(r, t)
+		questions, verdicts = append(questions, q), append(verdicts, verdict{hook: w, err: err})
+	}
+	if len(verdicts) == 0 {
+		return nil
+	}
+	askAll(ctx, questions, verdicts)
+	var first error
+	for i, v := range verdicts {
+		if err := h.judge(ctx, r, i, v); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func askAll(ctx context.Context, questions []*question, verdicts []verdict) {
+	if len(verdicts) == 1 {
+		if v := &verdicts[0]; v.err == nil {
+			v.answer, v.err = v.hook.call(ctx, questions[0], false)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range verdicts {
+		if v := &verdicts[i]; v.err == nil {
+			wg.Go(func() { v.answer, v.err = v.hook.call(ctx, questions[i], false) })
+		}
+	}
+	wg.Wait()
+}
+
+func (h *Hooks) judge(ctx context.Context, r *matching.Request, index int, v verdict) error {
+	if v.err != nil {
+		if err := h.failed(ctx, v.hook, v.err); err != nil {
+			return err
+		}
+		r.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", index), v.hook.name)
+		return nil
+	}
+	v.hook.record(r, v.answer)
+	if !v.answer.allowed {
+		return v.hook.denied(v.answer.status)
+	}
+	return nil
+}
