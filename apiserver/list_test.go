@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/yare-project/yare/store/mem"
 )
@@ -49,6 +51,29 @@ func TestListPages(t *testing.T) {
 	selected := must(c.List(ctx, metav1.ListOptions{Limit: 2, FieldSelector: "metadata.name!=c1"}))
 	if names(selected.Items) != "c0 c2" || selected.RemainingItemCount != nil {
 		t.Fatalf("selected: %s %+v", names(selected.Items), selected.ListMeta)
+	}
+}
+
+// TestContinueExpiresWithTime: nothing was written since, yet a token is good for five minutes only, from the first page on.
+func TestContinueExpiresWithTime(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
+	h := start(t, func(cfg *apiserverConfig) { cfg.Clock = clock })
+	ctx := within(t)
+	c := h.client().CoreV1().ConfigMaps("ns")
+	for i := range 4 {
+		must(c.Create(ctx, configMap(fmt.Sprintf("c%d", i), nil), metav1.CreateOptions{}))
+	}
+	first := must(c.List(ctx, metav1.ListOptions{Limit: 1}))
+	clock.Step(4 * time.Minute)
+	second := must(c.List(ctx, metav1.ListOptions{Limit: 1, Continue: first.Continue}))
+	clock.Step(2 * time.Minute)
+	_, err := c.List(ctx, metav1.ListOptions{Limit: 1, Continue: second.Continue})
+	if !apierrors.IsResourceExpired(err) {
+		t.Fatalf("six minutes after the first page: %v", err)
+	}
+	rest := must(c.List(ctx, metav1.ListOptions{Continue: err.(apierrors.APIStatus).Status().ListMeta.Continue}))
+	if names(rest.Items) != "c2 c3" {
+		t.Errorf("the rest from the newest state: %s", names(rest.Items))
 	}
 }
 

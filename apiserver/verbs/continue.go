@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,13 +20,32 @@ type continueToken struct {
 	// Revision is of the snapshot that the list reads; -1 accepts an inconsistent rest from the newest state.
 	Revision int64  `json:"rv"`
 	Start    string `json:"start"`
+	// Began is when the list's first page was read, in seconds since 1970.
+	Began int64 `json:"began,omitempty"`
 }
 
-const continueVersion = "meta.k8s.io/v1"
+const (
+	continueVersion = "meta.k8s.io/v1"
+	// continueLife is how long a list may take from its first page to its last: Kubernetes' etcd compaction interval. What changed since is kept
+	// by size, not by time, and would do for longer; but clients rely on old tokens to expire.
+	continueLife = 5 * time.Minute
+)
 
 // after makes the token for the rest of a list that ended with key; prefix is the collection's.
-func after(prefix, key string, rev store.Revision) string {
-	return continueToken{continueVersion, int64(rev), strings.TrimPrefix(key, prefix) + "\x00"}.encode()
+func after(prefix, key string, rev store.Revision, began time.Time) string {
+	return continueToken{continueVersion, int64(rev), strings.TrimPrefix(key, prefix) + "\x00", began.Unix()}.encode()
+}
+
+// old tells a token whose list began too long ago.
+func (t continueToken) old(now time.Time) bool {
+	return t.Revision > 0 && now.Sub(t.began(now)) > continueLife
+}
+
+func (t continueToken) began(now time.Time) time.Time {
+	if t.Began == 0 || t.Revision < 0 {
+		return now // a rest that is read from the newest state begins anew
+	}
+	return time.Unix(t.Began, 0)
 }
 
 func (t continueToken) encode() string {

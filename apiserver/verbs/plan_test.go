@@ -96,7 +96,7 @@ func TestManagerOf(t *testing.T) {
 }
 
 func FuzzContinue(f *testing.F) {
-	f.Add(after("ns/", "ns/a", 7))
+	f.Add(after("ns/", "ns/a", 7, time.Unix(1_800_000_000, 0)))
 	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ")
 	f.Fuzz(func(t *testing.T, s string) {
 		if token, err := decodeContinue(s); err == nil && (token.Start == "" || token.Revision == 0) {

@@ -87,14 +87,14 @@ func (r *Resource) List(ctx context.Context, rq *Request, opts *metav1.ListOptio
 		return nil, err
 	}
 	prefix := r.prefix(rq.Ref.Namespace)
-	from := ""
+	from, began := "", r.Clock.Now()
 	var snap store.Snapshot
 	if opts.Continue != "" {
 		var token continueToken
 		if token, err = decodeContinue(opts.Continue); err != nil {
 			return nil, err
 		}
-		from = prefix + token.Start
+		from, began = prefix+token.Start, token.began(began)
 		snap, err = r.resume(token)
 	} else {
 		snap, err = r.snapshot(ctx, opts)
@@ -102,7 +102,7 @@ func (r *Resource) List(ctx context.Context, rq *Request, opts *metav1.ListOptio
 	if err != nil {
 		return nil, err
 	}
-	return r.page(snap, prefix, from, &sel, opts.Limit), nil
+	return r.page(snap, prefix, from, began, &sel, opts.Limit), nil
 }
 
 func checkListOptions(o *metav1.ListOptions) error {
@@ -163,6 +163,9 @@ func (r *Resource) resume(t continueToken) (store.Snapshot, error) {
 	if t.Revision < 0 {
 		return r.table.Snapshot(), nil
 	}
+	if t.old(r.Clock.Now()) {
+		return nil, t.expired()
+	}
 	snap, err := r.table.SnapshotAt(store.Revision(t.Revision))
 	switch {
 	case err == nil:
@@ -176,7 +179,7 @@ func (r *Resource) resume(t continueToken) (store.Snapshot, error) {
 	}
 }
 
-func (r *Resource) page(snap store.Snapshot, prefix, from string, sel *selector, limit int64) *List {
+func (r *Resource) page(snap store.Snapshot, prefix, from string, began time.Time, sel *selector, limit int64) *List {
 	out := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatUint(snap.Revision(), 10)}}
 	if sel.name != "" && prefix != "" || sel.name != "" && r.prefix("-") == "" {
 		if item, ok := snap.Get(prefix + sel.name); ok && item.Key >= from && sel.matches(item.Value.(*stored.Object)) {
@@ -196,7 +199,7 @@ func (r *Resource) page(snap store.Snapshot, prefix, from string, sel *selector,
 		}
 		if limit > 0 && int64(len(out.Items)) == limit {
 			if out.Meta.Continue == "" {
-				out.Meta.Continue = after(prefix, last, snap.Revision())
+				out.Meta.Continue = after(prefix, last, snap.Revision(), began)
 			}
 			remaining++
 			return sel.all() // only an unselected list says how much remains

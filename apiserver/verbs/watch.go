@@ -136,7 +136,7 @@ func (w *Watch) reach(ctx context.Context, rev store.Revision, state bool) error
 }
 
 func (w *Watch) collect(snap store.Snapshot) []*stored.Object {
-	return w.r.page(snap, w.prefix, "", &w.sel, 0).Items
+	return w.r.page(snap, w.prefix, "", w.r.Clock.Now(), &w.sel, 0).Items
 }
 
 // Next returns what happened since, at least one event, in order. The slice is valid until the next call. io.EOF: the watch has ended, its

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	recheck = 5 * time.Minute      // between counts without a reason
-	soon    = 3 * time.Millisecond // while a charge is being written, which takes one commit
-	unknown = 10 * time.Second     // until a resource that a quota names is looked for again
+	recheck = 5 * time.Minute  // between counts without a reason
+	moment  = time.Millisecond // so that a time which is waited for has passed
+	unknown = 10 * time.Second // until a resource that a quota names is looked for again
 )
 
 // chargesKey is the pass over charges whose objects did not come. No quota has it: its namespace is no name.
@@ -97,7 +97,7 @@ func (c *counter) reconcile(ctx context.Context, key loop.Key) (loop.Result, err
 		if !more {
 			return loop.Result{}, nil
 		}
-		return loop.Result{After: max(after, soon)}, nil
+		return loop.Result{After: max(after, moment)}, nil
 	}
 	q, ok := c.quotas.Get(key.Namespace, key.Name)
 	if !ok {
@@ -108,9 +108,13 @@ func (c *counter) reconcile(ctx context.Context, key loop.Key) (loop.Result, err
 		return loop.Result{}, err
 	}
 	// The charges come before the objects: one whose object arrives in between is found among the objects.
-	pending, settled := c.ledger.Pending(q.UID, q.ResourceVersion)
-	if !settled {
-		return loop.Result{After: soon}, nil
+	pending, ready := c.ledger.Pending(q.UID, q.ResourceVersion)
+	switch ready {
+	case quota.Writing:
+		return loop.Result{}, nil // the ledger wakes this pass again
+	case quota.Behind:
+		c.in.Enqueue(key) // the cache shows that state in a moment
+		return loop.Result{}, nil
 	}
 	count := newCount(q, pending, c.in.Clock.Now())
 	for _, m := range resources {
@@ -123,7 +127,7 @@ func (c *counter) write(ctx context.Context, q *corev1.ResourceQuota, count *cou
 	status := corev1.ResourceQuotaStatus{Hard: quota.Pick(q.Spec.Hard, quota.Names(q.Spec.Hard)), Used: count.total()}
 	result := loop.Result{After: recheck}
 	if next := count.next; !next.IsZero() {
-		result.After = min(result.After, max(next.Sub(c.in.Clock.Now())+soon, soon))
+		result.After = min(result.After, max(next.Sub(c.in.Clock.Now())+moment, moment))
 	}
 	if len(status.Used) < len(status.Hard) {
 		result.After = min(result.After, unknown)
@@ -134,8 +138,9 @@ func (c *counter) write(ctx context.Context, q *corev1.ResourceQuota, count *cou
 	next := q.DeepCopy()
 	next.Status = status
 	switch _, err := c.api.UpdateStatus(ctx, next); {
-	case apierrors.IsConflict(err): // a request was charged meanwhile
-		return loop.Result{After: soon}, nil
+	case apierrors.IsConflict(err): // a request was charged meanwhile; the cache shows it in a moment
+		c.in.Enqueue(loop.KeyOf(q))
+		return loop.Result{}, nil
 	case apierrors.IsNotFound(err):
 		return loop.Result{}, nil
 	case err != nil:
@@ -165,7 +170,7 @@ func (c *counter) changed(gr schema.GroupResource, old, new client.Object) {
 		}
 		if pod, ok := new.(*corev1.Pod); ok && len(after) > 0 && (old == nil || old.GetDeletionTimestamp() == nil) {
 			if until, deleted := quota.ChargedUntil(pod); deleted {
-				c.in.EnqueueAfter(loop.KeyOf(q), until.Sub(c.in.Clock.Now())+soon)
+				c.in.EnqueueAfter(loop.KeyOf(q), until.Sub(c.in.Clock.Now())+moment)
 			}
 		}
 	}

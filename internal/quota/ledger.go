@@ -21,7 +21,8 @@ const Patience = 30 * time.Second
 type Ledger struct {
 	mu      sync.Mutex
 	charges map[types.UID][]*Charge
-	order   []*Charge // by age, with those that are settled already
+	order   []*Charge          // by age, with those that are settled already
+	waiting map[types.UID]bool // quotas whose count waits for a charge to be written
 	changed func(namespace string)
 	begun   func()
 }
@@ -41,7 +42,9 @@ type Charge struct {
 }
 
 // NewLedger makes an empty one.
-func NewLedger() *Ledger { return &Ledger{charges: map[types.UID][]*Charge{}} }
+func NewLedger() *Ledger {
+	return &Ledger{charges: map[types.UID][]*Charge{}, waiting: map[types.UID]bool{}}
+}
 
 // Watch names who counts: changed is called with a namespace whose quotas must be counted again, begun when there are charges after there were
 // none. Both must be quick.
@@ -69,16 +72,27 @@ func (l *Ledger) Written(c *Charge, quota types.UID, resourceVersion string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.at[quota] = number(resourceVersion)
+	if l.waiting[quota] {
+		delete(l.waiting, quota)
+		l.tell(c.Namespace)
+	}
 }
 
-// Void takes a charge back, because not all of its quotas had room: those that were written are counted again.
+func (l *Ledger) tell(namespace string) {
+	if l.changed != nil {
+		l.changed(namespace)
+	}
+}
+
+// Void takes a charge back, because not all of its quotas had room: its quotas are counted again.
 func (l *Ledger) Void(c *Charge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.close(c)
-	if l.changed != nil {
-		l.changed(c.Namespace)
+	for quota := range c.Amounts {
+		delete(l.waiting, quota)
 	}
+	l.tell(c.Namespace)
 }
 
 // Seen says that a watcher has seen an object at a resourceVersion, or gone. It returns the quotas that were charged for its coming or change.
@@ -112,25 +126,45 @@ func (p *Pending) Reflected(resourceVersion string) bool {
 	return p.Since == "" || number(resourceVersion) > number(p.Since)
 }
 
-// Pending lists the open charges of a quota that its state at a resourceVersion contains. It is false when it can't tell because one is just being
-// written, or was written later: look again soon.
-func (l *Ledger) Pending(quota types.UID, resourceVersion string) ([]Pending, bool) {
+// Readiness is whether a quota can be counted.
+type Readiness int
+
+const (
+	// Ready says that the charges are known.
+	Ready Readiness = iota
+	// Behind says that a charge was written after the state that was asked for: look at a newer one.
+	Behind
+	// Writing says that a charge is just being written: whoever counts is told when it is.
+	Writing
+)
+
+// Pending lists the open charges of a quota that its state at a resourceVersion contains, if that can be told.
+func (l *Ledger) Pending(quota types.UID, resourceVersion string) ([]Pending, Readiness) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []Pending
+	ready := Ready
 	for _, open := range l.charges {
 		for _, c := range open {
 			amount, concerns := c.Amounts[quota]
 			if !concerns {
 				continue
 			}
-			if at, written := c.at[quota]; !written || at > number(resourceVersion) {
-				return nil, false
+			at, written := c.at[quota]
+			switch {
+			case !written:
+				l.waiting[quota] = true
+				return nil, Writing
+			case at > number(resourceVersion):
+				ready = Behind
 			}
 			out = append(out, Pending{Object: c.Object, Since: c.Since, Amount: amount})
 		}
 	}
-	return out, true
+	if ready != Ready {
+		return nil, ready
+	}
+	return out, Ready
 }
 
 // Expire drops the charges that are too old, as those of requests that failed, and tells when to call it again; false when nothing is left.
@@ -151,9 +185,7 @@ func (l *Ledger) expire(now time.Time) {
 	for ; n < len(l.order) && (l.order[n].closed || !now.Before(l.order[n].opened.Add(Patience))); n++ {
 		if c := l.order[n]; !c.closed {
 			l.close(c)
-			if l.changed != nil {
-				l.changed(c.Namespace)
-			}
+			l.tell(c.Namespace)
 		}
 	}
 	l.order = l.order[n:]

@@ -104,7 +104,9 @@ func TestScopes(t *testing.T) {
 		{PodAffinityTerm: corev1.PodAffinityTerm{Namespaces: []string{"other"}}}}}}
 	fast := &corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: ptr.To("fast")}}
 	all := map[string]quota.Object{"deadline": deadline, "busy": busy, "urgent": urgent, "elsewhere": elsewhere, "fast": fast, "service": &corev1.Service{}}
-	scope := func(s ...corev1.ResourceQuotaScope) corev1.ResourceQuotaSpec { return corev1.ResourceQuotaSpec{Scopes: s} }
+	scope := func(s ...corev1.ResourceQuotaScope) corev1.ResourceQuotaSpec {
+		return corev1.ResourceQuotaSpec{Scopes: s}
+	}
 	selector := func(s corev1.ResourceQuotaScope, op corev1.ScopeSelectorOperator, values ...string) corev1.ResourceQuotaSpec {
 		return corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{ScopeName: s, Operator: op, Values: values}}}}
 	}
@@ -163,19 +165,26 @@ func TestLedger(t *testing.T) {
 	}
 	pending := func(version string) int {
 		t.Helper()
-		p, ok := l.Pending("q", version)
-		if !ok {
+		switch p, ready := l.Pending("q", version); ready {
+		case quota.Writing:
 			return -1
+		case quota.Behind:
+			return -2
+		default:
+			return len(p)
 		}
-		return len(p)
 	}
 	a := open("a", "")
 	if got := pending("100"); got != -1 {
 		t.Errorf("a charge that is being written: %d pending, want no answer", got)
 	}
 	l.Written(a, "q", "10")
-	if pending("9") != -1 || pending("10") != 1 {
-		t.Errorf("a charge written at 10: %d at 9, %d at 10, want no answer and 1", pending("9"), pending("10"))
+	if !cmp.Equal(changed, []string{"ns"}) {
+		t.Errorf("whoever waited for the charge was told of %v", changed)
+	}
+	changed = nil
+	if pending("9") != -2 || pending("10") != 1 {
+		t.Errorf("a charge written at 10: %d at 9, %d at 10, want -2 and 1", pending("9"), pending("10"))
 	}
 	if charged := l.Seen("a", "11", false); !charged["q"] || pending("10") != 0 {
 		t.Errorf("an object that came: charged %v, still %d", charged, pending("10"))

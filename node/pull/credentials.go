@@ -86,7 +86,7 @@ func (p *Puller) fromSecret(ctx context.Context, namespace, secret, target strin
 		if !fits(pattern, target) {
 			continue
 		}
-		auth, err := convert(pattern, a)
+		auth, err := convert(a)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: credentials for %s: %w", secret, pattern, err)
 		}
@@ -114,9 +114,10 @@ func parseSecret(s *corev1.Secret) (map[string]dockerAuth, error) {
 	return nil, fmt.Errorf("secret %s has type %q; a pull secret has %s or %s", s.Name, s.Type, corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg)
 }
 
-func convert(pattern string, a dockerAuth) (*runtimeapi.AuthConfig, error) {
-	out := &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
-		ServerAddress: pattern}
+// convert leaves the server's address out: the key was matched to the image already, and the runtime would compare the address with the host that
+// it asks, which is another for Docker Hub and for mirrors.
+func convert(a dockerAuth) (*runtimeapi.AuthConfig, error) {
+	out := &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
 	if a.Auth == "" || a.Username != "" {
 		return out, nil
 	}

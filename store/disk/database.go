@@ -76,8 +76,9 @@ func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *peb
 		EventListener: &pebble.EventListener{
 			BackgroundError: log.background,
 			FlushEnd:        func(pebble.FlushInfo) { d.flushed.Store(true) },
+			// As text: these errors carry stack traces, which the log would print.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				cfg.Log.Error("store found damaged data", "file", info.Path, "error", info.Details)
+				cfg.Log.Error("store found damaged data", "file", info.Path, "error", oneLine(info.Details))
 			},
 		},
 	}
@@ -235,7 +236,7 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 
 // background hears of failed flushes and compactions. Damage in a file doesn't hinder writing, anything else does.
 func (l pebbleLog) background(err error) {
-	l.log.Warn("store's background work failed", "error", err)
+	l.log.Warn("store's background work failed", "error", oneLine(err))
 	if !pebble.IsCorruptionError(err) && !errors.Is(err, vfs.ErrUnsupported) {
 		l.failed.set(err)
 	}

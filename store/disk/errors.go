@@ -55,9 +55,14 @@ func explainOpen(dir string, err error) error {
 func explainDamage(dir string, err error) error {
 	return &refusal{
 		text: fmt.Sprintf("%v: %q: restore it from a backup, or move it away to start empty (%s)", ErrDamaged, dir,
-			strings.Join(strings.Fields(err.Error()), " ")),
+			oneLine(err)),
 		kinds: []error{ErrDamaged, err},
 	}
+}
+
+// oneLine is an error without line breaks, and without what Pebble appends to mark its own.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "<corruption detail carrier>", "")), " ")
 }
 
 // explainWrite is for a write that failed, after which the database is frozen.

@@ -16,8 +16,8 @@ func TestTwoClusters(t *testing.T) {
 	for _, c := range []*cluster{one, two} {
 		c.up()
 		c.box("web", "mkdir /tmp/w; echo from "+c.dir+" >/tmp/w/index.html; exec httpd -f -p 8080 -h /tmp/w", "--port=8080", "--labels=app=web")
-		c.kubectl("expose", "pod", "web", "--port=80", "--target-port=8080")
-		addresses[c] = "http://" + strings.TrimSpace(c.kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")) + "/"
+		c.kubectl("expose", "pod", "web", "--name=front", "--port=80", "--target-port=8080")
+		addresses[c] = "http://" + strings.TrimSpace(c.kubectl("get", "service", "front", "-o", "jsonpath={.spec.clusterIP}")) + "/"
 		c.answers(addresses[c])
 	}
 	if addresses[one] == addresses[two] {
@@ -31,7 +31,7 @@ func TestTwoClusters(t *testing.T) {
 		t.Errorf("the second cluster leaves behind:\n%s", strings.Join(left, "\n"))
 	}
 	one.answers(addresses[one])
-	one.contains("a name", one.kubectl("exec", "web", "--", "wget", "-q", "-O", "-", "http://web/"), "from "+one.dir)
+	one.contains("a name", one.kubectl("exec", "web", "--", "wget", "-q", "-O", "-", "http://front/"), "from "+one.dir)
 	if after := one.container("web"); after != container {
 		t.Errorf("the first cluster's pod is %s, was %s", after, container)
 	}
