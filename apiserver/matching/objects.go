@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 
+	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
 )
@@ -143,6 +145,33 @@ func (r *Request) Blank(t Target) runtime.Object {
 	}
 	obj.GetObjectKind().SetGroupVersionKind(t.Kind)
 	return obj
+}
+
+// Decode reads a changed object of the form t, as whoever changed it wrote it: what the schema does not have is dropped, or an error if strict.
+func (r *Request) Decode(t Target, doc []byte, strict bool) (runtime.Object, error) {
+	obj := r.Blank(t)
+	mode := metav1.FieldValidationIgnore
+	if strict {
+		mode = metav1.FieldValidationStrict
+	}
+	unknown, err := codec.UnmarshalJSON(doc, obj, mode)
+	if err != nil {
+		return nil, err
+	}
+	if got := obj.GetObjectKind().GroupVersionKind(); got != t.Kind {
+		return nil, fmt.Errorf("it is another kind of object now: %s, not %s", got, t.Kind)
+	}
+	if t.version != nil && t.version.Settle != nil {
+		more, err := t.version.Settle(obj)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, more...)
+	}
+	if strict && len(unknown) > 0 {
+		return nil, errors.Join(unknown...)
+	}
+	return obj, nil
 }
 
 // Mutable tells whether there is an object that a rule could change.

@@ -9,10 +9,8 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/matching"
 )
 
@@ -150,12 +148,9 @@ func (h *hook) patch(r *matching.Request, t matching.Target, patch jsonpatch.Pat
 	if err != nil {
 		return false, apierrors.NewInternalError(fmt.Errorf("the patch of admission webhook %q does not apply: %w", h.name, err))
 	}
-	next := r.Blank(t)
-	if _, err := codec.UnmarshalJSON(patched, next, metav1.FieldValidationIgnore); err != nil {
+	next, err := r.Decode(t, patched, false)
+	if err != nil {
 		return false, apierrors.NewInternalError(fmt.Errorf("after the patch of admission webhook %q the object cannot be read: %w", h.name, err))
-	}
-	if next.GetObjectKind().GroupVersionKind() != t.Kind {
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q made another kind of the object: %s, not %s", h.name, next.GetObjectKind().GroupVersionKind(), t.Kind))
 	}
 	before := object(r).DeepCopyObject()
 	if err := r.Set(t, next); err != nil {

@@ -28,7 +28,8 @@ func (b *binder) syncUnbound(ctx context.Context, c *corev1.PersistentVolumeClai
 	}
 	class, hasClass := b.classes.Get("", volume.GetPersistentVolumeClaimClass(c))
 	delay := hasClass && ptr.Deref(class.VolumeBindingMode, "") == storagev1.VolumeBindingWaitForFirstConsumer
-	v, err := match(c, b.volumes.List(""), delay)
+	reserved, free := b.volumes.By(byHolder, c.Namespace+"/"+c.Name), b.volumes.By(byFree, volume.GetPersistentVolumeClaimClass(c))
+	v, err := match(c, reserved, free, delay)
 	if err != nil {
 		return fmt.Errorf("find a volume for claim %s/%s: %w", c.Namespace, c.Name, err)
 	}

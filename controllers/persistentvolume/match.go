@@ -9,22 +9,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// match finds the volume for a claim that names none: the one that is reserved for it, else the smallest that is large enough among those with the fewest
-// access modes. delay leaves all but reserved ones to the scheduler.
-func match(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, delay bool) (*corev1.PersistentVolume, error) {
-	var reserved, free []*corev1.PersistentVolume
-	for _, v := range volumes {
-		switch {
-		case !volume.CheckAccessModes(c, v):
-		case v.Spec.ClaimRef == nil:
-			free = append(free, v)
-		case volume.IsVolumeBoundToClaim(v, c):
-			reserved = append(reserved, v)
-		}
-	}
-	if v, err := volume.FindMatchingVolume(c, reserved, nil, nil, delay, true); v != nil || err != nil || delay {
+// match finds the volume for a claim that names none: one of those that are reserved for it, else the smallest that is large enough among the free ones with
+// the fewest access modes. delay leaves free ones to the scheduler.
+func match(c *corev1.PersistentVolumeClaim, reserved, free []*corev1.PersistentVolume, delay bool) (*corev1.PersistentVolume, error) {
+	unsuited := func(v *corev1.PersistentVolume) bool { return !volume.CheckAccessModes(c, v) }
+	if v, err := volume.FindMatchingVolume(c, slices.DeleteFunc(reserved, unsuited), nil, nil, delay, true); v != nil || err != nil || delay {
 		return v, err
 	}
+	free = slices.DeleteFunc(free, unsuited)
 	modes := func(v *corev1.PersistentVolume) int { return len(v.Spec.AccessModes) }
 	// The name decides among equals, so that the choice does not depend on the order of a cache.
 	slices.SortFunc(free, func(a, b *corev1.PersistentVolume) int {

@@ -49,6 +49,7 @@ const (
 	byVolume  = "persistentvolume.volume"  // claims by the volume that they name
 	byWaiting = "persistentvolume.waiting" // claims that are not bound, by class
 	byHolder  = "persistentvolume.holder"  // volumes by the claim that they are for, namespace/name
+	byFree    = "persistentvolume.free"    // volumes that are for nobody, by class
 	byUse     = "persistentvolume.use"     // pods that have no node, by the claims that they name
 )
 
@@ -96,6 +97,12 @@ func (b *binder) index() {
 			return nil
 		}
 		return []string{v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name}
+	})
+	b.volumes.AddIndex(byFree, func(v *corev1.PersistentVolume) []string {
+		if v.Spec.ClaimRef != nil {
+			return nil
+		}
+		return []string{volume.GetPersistentVolumeClass(v)}
 	})
 	b.pods.AddIndex(byUse, func(p *corev1.Pod) []string {
 		var out []string

@@ -123,8 +123,8 @@ func TestPulls(t *testing.T) {
 
 	c.pulled(r, "late", "crew/late:1", "IfNotPresent", "good")
 	c.pulled(r, "never", "crew/box:1", "Never", "good")
-	c.pulled(r, "anonymous", "crew/box:1", "IfNotPresent", "")
-	c.pulled(r, "guess", "crew/box:1", "IfNotPresent", "bad")
+	c.pulled(r, "anonymous", "crew/box:1", "Always", "")
+	c.pulled(r, "guess", "crew/box:1", "Always", "bad")
 	c.contains("policy Never", c.waiting("never", "ErrImageNeverPull"), "crew/box:1", "not present with pull policy of Never")
 	for pod, why := range map[string]string{"anonymous": "no basic auth credentials", "guess": "401 Unauthorized"} {
 		message := c.waiting(pod, "ErrImagePull", "ImagePullBackOff")
@@ -163,6 +163,7 @@ func TestPulls(t *testing.T) {
 	c.ready("account")
 
 	c.contains("between attempts", c.waiting("anonymous", "ImagePullBackOff"), "Back-off pulling image", "no basic auth credentials")
+	c.contains("a pod's events between attempts", c.kubectl("events", "--for", "pod/anonymous"), "BackOff")
 	// What was not there is pulled once it is, without anybody's doing.
 	c.push(r, "crew/late:1")
 	c.ready("late")
