@@ -196,6 +196,9 @@ func (s *Server) Registry() *verbs.Registry { return s.registry }
 // Env is what the server offers to kinds and admission plugins.
 func (s *Server) Env() kind.Env { return s.env }
 
+// Types are the schemas by which server-side apply merges objects of the built-in kinds.
+func (s *Server) Types() *apply.Types { return s.types }
+
 // Metrics is where the server's metrics are.
 func (s *Server) Metrics() *prometheus.Registry { return s.cfg.Metrics }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/yare-project/yare/apiserver"
@@ -136,14 +137,16 @@ func (p *plane) buildGate(context.Context) error {
 	p.rbac, p.nodes = authz.NewRBAC(), access.NewNode(c.Clock)
 	allow := authz.New(p.nodes, p.rbac)
 	mutators, validators := admission.New(admission.Config{Clock: c.Clock, Quota: p.quota})
-	p.dynamic = dynamic.New(dynamic.Config{Env: lookup, Static: mutators, Clock: c.Clock, Log: c.Log})
+	documents := openapi.New(openapi.Config{Kinds: p.kinds, Definitions: kinds.Definitions(), Title: "Kubernetes", Version: version.Info().GitVersion})
+	p.dynamic = dynamic.New(dynamic.Config{Env: lookup, Kinds: p.kinds, Types: func() managedfields.TypeConverter { return p.gate.Types() }, OpenAPI: documents,
+		Static: mutators, Clock: c.Clock, Log: c.Log})
 	mutators, validators = append(mutators, p.dynamic), dynamic.Before(validators, "ResourceQuota", p.dynamic)
 	p.gate, err = apiserver.New(apiserver.Config{
 		Store: p.store, Groups: kinds.Groups(), Settings: settings,
 		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
 		Mutators: mutators, Validators: validators,
 		Discovery: discovery.New(discovery.Config{Kinds: p.kinds}),
-		OpenAPI:   openapi.New(openapi.Config{Kinds: p.kinds, Definitions: kinds.Definitions(), Title: "Kubernetes", Version: version.Info().GitVersion}),
+		OpenAPI:   documents,
 		Paths: map[string]http.Handler{
 			authn.OIDCConfigurationPath: keys, authn.OIDCKeysPath: keys,
 			"/cacerts": http.HandlerFunc(p.serveCA),

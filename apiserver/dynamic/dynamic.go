@@ -12,15 +12,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 
 	regv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/policy"
 	"github.com/yare-project/yare/apiserver/webhook"
 	"github.com/yare-project/yare/internal/follow"
 	"github.com/yare-project/yare/internal/resource"
@@ -29,8 +32,14 @@ import (
 
 // Config is all that a Plugin needs.
 type Config struct {
-	// Env resolves Services. It need not be usable before the first request.
+	// Env resolves Services and records type checks. It need not be usable before the first request.
 	Env kind.Env
+	// Kinds are those that are served, with a number that changes when they do: a policy's parameters may be of any. Nil: none is.
+	Kinds func() ([]*kind.Kind, uint64)
+	// Types merges policies' apply configurations into objects of the built-in kinds; nil refuses those.
+	Types func() managedfields.TypeConverter
+	// OpenAPI serves the documents by which policies are type-checked; nil: they are not.
+	OpenAPI http.Handler
 	// Static are the mutators that run before the plugin, which run again if it changed an object.
 	Static []kind.Mutator
 	Clock  clock.WithTicker // nil: the real one
@@ -39,9 +48,11 @@ type Config struct {
 
 // Plugin is a kind.Mutator and a kind.Validator.
 type Plugin struct {
-	cfg    Config
-	hooks  *webhook.Hooks
-	synced chan struct{}
+	cfg      Config
+	hooks    *webhook.Hooks
+	policies *policy.Policies
+	statuses *statuses
+	synced   chan struct{}
 }
 
 var (
@@ -57,9 +68,15 @@ func New(cfg Config) *Plugin {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Kinds == nil {
+		cfg.Kinds = func() ([]*kind.Kind, uint64) { return nil, 0 }
+	}
 	compiler := &matching.Compiler{}
-	return &Plugin{cfg: cfg, synced: make(chan struct{}),
-		hooks: webhook.New(webhook.Config{Resolve: resolver{cfg.Env}.resolve, Compiler: compiler, Log: cfg.Log})}
+	p := &Plugin{cfg: cfg, synced: make(chan struct{}),
+		hooks:    webhook.New(webhook.Config{Resolve: Resolve(cfg.Env), Compiler: compiler, Log: cfg.Log}),
+		policies: policy.New(policy.Config{Kinds: cfg.Kinds, Types: cfg.Types, Compiler: compiler})}
+	p.statuses = newStatuses(p)
+	return p
 }
 
 // Name names the plugin in refusals that are not a webhook's or policy's own.
@@ -72,6 +89,7 @@ func (p *Plugin) Synced() <-chan struct{} { return p.synced }
 func (p *Plugin) Run(ctx context.Context, source follow.Source) error {
 	follows := p.follows()
 	var done sync.WaitGroup
+	done.Go(func() { p.statuses.run(ctx) })
 	known := make(chan struct{}, len(follows))
 	for plural, f := range follows {
 		f.Source, f.Clock, f.Log = source, p.cfg.Clock, p.cfg.Log
@@ -98,8 +116,19 @@ func (p *Plugin) Run(ctx context.Context, source follow.Source) error {
 // follows are what the plugin hears of, by plural.
 func (p *Plugin) follows() map[string]follow.Config {
 	return map[string]follow.Config{
-		"mutatingwebhookconfigurations":   on(p.hooks.SetMutating, func(c *regv1.MutatingWebhookConfiguration) { p.hooks.DropMutating(c.Name) }),
-		"validatingwebhookconfigurations": on(p.hooks.SetValidating, func(c *regv1.ValidatingWebhookConfiguration) { p.hooks.DropValidating(c.Name) }),
+		"mutatingwebhookconfigurations":     on(p.hooks.SetMutating, func(c *regv1.MutatingWebhookConfiguration) { p.hooks.DropMutating(c.Name) }),
+		"validatingwebhookconfigurations":   on(p.hooks.SetValidating, func(c *regv1.ValidatingWebhookConfiguration) { p.hooks.DropValidating(c.Name) }),
+		"mutatingadmissionpolicies":         on(p.policies.SetMutating, func(o *regv1.MutatingAdmissionPolicy) { p.policies.DropMutating(o.Name) }),
+		"mutatingadmissionpolicybindings":   on(p.policies.BindMutating, func(o *regv1.MutatingAdmissionPolicyBinding) { p.policies.UnbindMutating(o.Name) }),
+		"validatingadmissionpolicies":       on(p.setValidating, func(o *regv1.ValidatingAdmissionPolicy) { p.policies.DropValidating(o.Name) }),
+		"validatingadmissionpolicybindings": on(p.policies.BindValidating, func(o *regv1.ValidatingAdmissionPolicyBinding) { p.policies.UnbindValidating(o.Name) }),
+	}
+}
+
+func (p *Plugin) setValidating(v *regv1.ValidatingAdmissionPolicy) {
+	p.policies.SetValidating(v)
+	if p.cfg.OpenAPI != nil {
+		p.statuses.add(v)
 	}
 }
 
@@ -136,18 +165,26 @@ func (p *Plugin) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequ
 	if err := p.wait(ctx); err != nil {
 		return err
 	}
-	if !p.hooks.Mutating() {
+	if !p.hooks.Mutating() && !p.policies.Mutating() {
 		return nil
 	}
-	request, hooks := matching.New(env, r), p.hooks.Begin()
-	changed, err := hooks.Run(ctx, request)
+	request, policies, hooks := matching.New(env, r), p.policies.Begin(), p.hooks.Begin()
+	round := func() (bool, error) {
+		changed, err := policies.Run(ctx, request)
+		if err != nil {
+			return changed, err
+		}
+		more, err := hooks.Run(ctx, request)
+		return changed || more, err
+	}
+	changed, err := round()
 	if err != nil || !changed {
 		return err
 	}
 	if err := p.again(ctx, env, request); err != nil {
 		return err
 	}
-	_, err = hooks.Run(ctx, request)
+	_, err = round()
 	return err
 }
 
@@ -177,7 +214,11 @@ func (p *Plugin) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRe
 	if err := p.wait(ctx); err != nil {
 		return err
 	}
-	return p.hooks.Validate(ctx, matching.New(env, r))
+	request := matching.New(env, r)
+	if err := p.policies.Validate(ctx, request); err != nil {
+		return err
+	}
+	return p.hooks.Validate(ctx, request)
 }
 
 // Before puts a validator in front of the one that is named: what charges for an object must come after all that may refuse it.

@@ -10,7 +10,6 @@ package policy
 
 import (
 	"cmp"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -30,7 +29,6 @@ type Config struct {
 	// Types merges apply configurations into objects of the built-in kinds.
 	Types    func() managedfields.TypeConverter
 	Compiler *matching.Compiler
-	Log      *slog.Logger
 }
 
 // Policies are the policies and bindings that are stored now.
