@@ -42,8 +42,8 @@ func object(o runtime.Object) *unstructured.Unstructured { return o.(*unstructur
 
 var (
 	allVerbs = kind.AllVerbs
-	// lastVerbs are what is left of a resource whose definition is deleted.
-	lastVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+	// lastVerbs are what is left of a resource whose definition is deleted: finalizers must still be taken away.
+	lastVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 )
 
 // kindOf makes the kind of a definition whose names are accepted.

@@ -2,11 +2,15 @@ package crd
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	openapiv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
 	"k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -46,14 +50,19 @@ func (f *form) published() (*spec.Schema, error) {
 		return openObject(), nil
 	}
 	out := s.ToKubeOpenAPI()
-	embedded(out, s)
+	embedded(out, s, false)
+	whole(out)
+	return out, nil
+}
+
+// whole gives an object the fields that every object has.
+func whole(out *spec.Schema) {
 	if out.Properties == nil {
 		out.Properties = map[string]spec.Schema{}
 	}
 	out.Properties["apiVersion"] = text(apiVersionText)
 	out.Properties["kind"] = text(kindText)
 	out.Properties["metadata"] = metadata(metadataText)
-	return out, nil
 }
 
 func openObject() *spec.Schema {
@@ -63,28 +72,28 @@ func openObject() *spec.Schema {
 }
 
 // embedded gives whole objects within an object the fields that every object has.
-func embedded(out *spec.Schema, s *structuralschema.Structural) {
+func embedded(out *spec.Schema, s *structuralschema.Structural, second bool) {
 	if s.Items != nil && out.Items != nil && out.Items.Schema != nil {
-		embedded(out.Items.Schema, s.Items)
+		embedded(out.Items.Schema, s.Items, second)
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil && out.AdditionalProperties != nil && out.AdditionalProperties.Schema != nil {
-		embedded(out.AdditionalProperties.Schema, s.AdditionalProperties.Structural)
+		embedded(out.AdditionalProperties.Schema, s.AdditionalProperties.Structural, second)
 	}
 	for name := range s.Properties {
 		inner := s.Properties[name]
 		p := out.Properties[name]
-		embedded(&p, &inner)
+		embedded(&p, &inner, second)
 		out.Properties[name] = p
 	}
-	if !s.XEmbeddedResource {
+	if !s.XEmbeddedResource || second && s.XPreserveUnknownFields {
 		return
 	}
-	if out.Properties == nil {
-		out.Properties = map[string]spec.Schema{}
+	whole(out)
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(out.Required, name) {
+			out.Required = append(out.Required, name)
+		}
 	}
-	out.Properties["apiVersion"] = text(apiVersionText)
-	out.Properties["kind"] = text(kindText)
-	out.Properties["metadata"] = metadata(metadataText)
 }
 
 // merge makes the schema of server-side apply for all versions.
@@ -129,24 +138,55 @@ type generated struct {
 	needs  []string
 }
 
+// friendly is the name of a generated schema in documents. Some generators write it, others the Go package and type.
+func friendly(name string) string {
+	if strings.Contains(name, "/") {
+		return util.ToRESTFriendlyName(name)
+	}
+	return name
+}
+
 // definitions are the generated schemas of the metadata types, by the names that documents give them.
 var definitions = sync.OnceValue(func() map[string]generated {
 	out := map[string]generated{}
-	for name, d := range openapi.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(refPrefix + util.ToRESTFriendlyName(name)) }) {
+	for name, d := range openapi.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(refPrefix + friendly(name)) }) {
 		m := generated{schema: &d.Schema}
 		for _, need := range d.Dependencies {
-			m.needs = append(m.needs, util.ToRESTFriendlyName(need))
+			m.needs = append(m.needs, friendly(need))
 		}
-		out[util.ToRESTFriendlyName(name)] = m
+		out[friendly(name)] = m
 	}
 	return out
 })
 
-// document is the version's schema for clients.
+// document is the version's schema for clients, with the one for OpenAPI v2 in it.
 func (f *form) document() *spec.Schema {
 	out, err := f.published()
 	if err != nil {
 		return openObject() // such a definition serves reads only: each write is refused with the reason
 	}
+	if fields := f.declared.SelectableFields; len(fields) > 0 {
+		var list []any
+		for _, s := range fields {
+			list = append(list, map[string]any{"fieldPath": strings.TrimPrefix(s.JSONPath, ".")})
+		}
+		out.AddExtension("x-kubernetes-selectable-fields", list)
+	}
+	out.AddExtension(common.ExtensionV2Schema, f.second())
 	return out
+}
+
+// second is the schema in OpenAPI v2, which has neither nullable nor oneOf, and in which kubectl takes an object with properties for a closed one: an
+// object that may have unknown fields must have none.
+func (f *form) second() spec.Schema {
+	object := spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
+	s, err := f.newStructural()
+	if err != nil || s == nil || s.XPreserveUnknownFields || f.of.preserves() {
+		return object
+	}
+	s = openapiv2.ToStructuralOpenAPIV2(s)
+	out := s.ToKubeOpenAPI()
+	embedded(out, s, true)
+	whole(out)
+	return *out
 }

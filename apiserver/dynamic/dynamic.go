@@ -40,6 +40,9 @@ type Config struct {
 	Types func() managedfields.TypeConverter
 	// OpenAPI serves the documents by which policies are type-checked; nil: they are not.
 	OpenAPI http.Handler
+	// Exempt are requests that no webhook or policy is asked about: the server's own while it starts, for a webhook that it would have to run first could
+	// keep it from starting. Nil: none but those about webhooks and policies themselves.
+	Exempt func(r *kind.AdmissionRequest) bool
 	// Static are the mutators that run before the plugin, which run again if it changed an object.
 	Static []kind.Mutator
 	Clock  clock.WithTicker // nil: the real one
@@ -157,9 +160,13 @@ func (p *Plugin) wait(ctx context.Context) error {
 	}
 }
 
+func (p *Plugin) exempt(r *kind.AdmissionRequest) bool {
+	return matching.Exempt(r) || p.cfg.Exempt != nil && p.cfg.Exempt(r)
+}
+
 // Mutate lets mutating policies and webhooks change the request's object.
 func (p *Plugin) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
-	if matching.Exempt(r) {
+	if p.exempt(r) {
 		return nil
 	}
 	if err := p.wait(ctx); err != nil {
@@ -208,7 +215,7 @@ func (p *Plugin) again(ctx context.Context, env kind.Env, r *matching.Request) e
 
 // Validate asks validating policies and webhooks whether the request may go on.
 func (p *Plugin) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
-	if matching.Exempt(r) {
+	if p.exempt(r) {
 		return nil
 	}
 	if err := p.wait(ctx); err != nil {

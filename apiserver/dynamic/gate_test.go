@@ -17,6 +17,7 @@ import (
 	regv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/yare-project/yare/apiserver"
 	"github.com/yare-project/yare/apiserver/dynamic"
+	"github.com/yare-project/yare/apiserver/openapi"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds"
 	"github.com/yare-project/yare/kinds/admission"
@@ -37,6 +39,7 @@ type gate struct {
 	*kubernetes.Clientset
 	t      *testing.T
 	server *apiserver.Server
+	own    user.Info // exempt
 	mu     sync.Mutex
 	audits []apiserver.AuditEvent
 	warned []string
@@ -56,7 +59,12 @@ func newGate(t *testing.T) *gate {
 	g := &gate{t: t}
 	env := &late{}
 	mutators, validators := admission.Default()
-	plugin := dynamic.New(dynamic.Config{Env: env, Static: mutators, Log: slog.New(slog.DiscardHandler)})
+	served := func() ([]*kind.Kind, uint64) {
+		return g.server.Registry().Kinds(), uint64(g.server.Registry().Revision())
+	}
+	own := &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup}}
+	plugin := dynamic.New(dynamic.Config{Env: env, Exempt: func(r *kind.AdmissionRequest) bool { return r.User == user.Info(own) }, Static: mutators, Log: slog.New(slog.DiscardHandler), Kinds: served,
+		Types: func() managedfields.TypeConverter { return g.server.Types() }, OpenAPI: openapi.New(openapi.Config{Kinds: served, Definitions: kinds.Definitions()})})
 	store := mem.New(mem.Config{CheckImmutable: true})
 	server, err := apiserver.New(apiserver.Config{Store: store, Groups: kinds.Groups(),
 		Authenticator: authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
@@ -69,11 +77,11 @@ func newGate(t *testing.T) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.Env, g.server = server.Env(), server
+	env.Env, g.server, g.own = server.Env(), server, own
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- plugin.Run(ctx, server.Local(&user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup}}))
+		done <- plugin.Run(ctx, server.Local(own))
 	}()
 	web := httptest.NewServer(server.Handler())
 	t.Cleanup(func() {

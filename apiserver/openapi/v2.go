@@ -125,6 +125,10 @@ func toV2(s *spec.Schema) spec.Schema {
 	out := *s
 	if v2, ok := s.Extensions[common.ExtensionV2Schema].(spec.Schema); ok {
 		v2.Description = s.Description
+		v2 = toV2(&v2)
+		if kinds, has := s.Extensions[extensionGVK]; has {
+			v2.AddExtension(extensionGVK, kinds)
+		}
 		return v2
 	}
 	out.Default, out.Nullable, out.OneOf, out.AnyOf = nil, false, nil, nil

@@ -1,11 +1,18 @@
 package core
 
 import (
+	"time"
+
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/kind"
 )
+
+// timestamp is now in whole seconds, as the API writes times: what a client reads and sends back must equal what is stored.
+func timestamp(env kind.Env) metav1.Time { return metav1.NewTime(env.Now().Truncate(time.Second)) }
 
 // subdomainName is the rule for most names; prefix is true for what a suffix will follow.
 func subdomainName(name string, prefix bool) []string {

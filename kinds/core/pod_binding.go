@@ -59,7 +59,7 @@ func bind(ctx context.Context, env kind.Env, namespace, name string, b *corev1.B
 		if why := unbindable(pod, b); why != "" {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, name, fmt.Errorf("%s", why))
 		}
-		applyBinding(pod, b, metav1.NewTime(env.Now()))
+		applyBinding(pod, b, timestamp(env))
 		return nil
 	}
 	if dryRun {

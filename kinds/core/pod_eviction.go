@@ -154,12 +154,12 @@ func spend(ctx context.Context, env kind.Env, budget *policyv1.PodDisruptionBudg
 		b.Status.DisruptionsAllowed--
 		if b.Status.DisruptionsAllowed == 0 {
 			meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
-				Reason: policyv1.InsufficientPodsReason, ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(env.Now())})
+				Reason: policyv1.InsufficientPodsReason, ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: timestamp(env)})
 		}
 		if b.Status.DisruptedPods == nil {
 			b.Status.DisruptedPods = map[string]metav1.Time{}
 		}
-		b.Status.DisruptedPods[pod.Name] = metav1.NewTime(env.Now())
+		b.Status.DisruptedPods[pod.Name] = timestamp(env)
 		return nil
 	}
 	if dryRun {
@@ -210,7 +210,7 @@ func markAndDelete(ctx context.Context, env kind.Env, pod *corev1.Pod, options m
 				return apierrors.NewConflict(podResource, p.Name, fmt.Errorf("the precondition of the eviction does not match the pod, which was changed or made anew (uid %s, resourceVersion %s)", p.UID, p.ResourceVersion))
 			}
 			setPodCondition(&p.Status, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation,
-				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}, metav1.NewTime(env.Now()))
+				Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}, timestamp(env))
 			return nil
 		})
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 var testTime = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 
 func envWith(objects ...kind.Object) *fake.Env {
-	env := &fake.Env{Time: testTime, Choices: kind.Settings{NodeAgentPort: 10250}}
+	env := &fake.Env{Time: testTime.Add(345 * time.Millisecond), Choices: kind.Settings{NodeAgentPort: 10250}}
 	for _, o := range objects {
 		switch o.(type) {
 		case *corev1.Pod:

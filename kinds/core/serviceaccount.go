@@ -78,7 +78,7 @@ func prepareToken(env kind.Env, r *authenticationv1.TokenRequest, account *corev
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", r.UID, account.UID))
 	}
 	r.Name, r.Namespace, r.UID = account.Name, account.Namespace, account.UID
-	r.CreationTimestamp = metav1.NewTime(env.Now())
+	r.CreationTimestamp = timestamp(env)
 	r.Status = authenticationv1.TokenRequestStatus{}
 	if len(r.Spec.Audiences) == 0 {
 		r.Spec.Audiences = env.Settings().TokenAudiences
