@@ -353,6 +353,7 @@ func (w *localWatch) run(ctx context.Context, source *verbs.Watch, v *kind.Versi
 		if err != nil {
 			return
 		}
+		verbs.ReadyEvents(ctx, v, events)
 		for i := range events {
 			select {
 			case w.events <- localEvent(v, events[i]):

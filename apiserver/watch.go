@@ -69,6 +69,7 @@ func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) e
 		if err != nil {
 			return nil // the stream just ends: the client comes back from where it is
 		}
+		verbs.ReadyEvents(ctx, x.route.served.Version, events)
 		for i := range events {
 			if err := e.add(events[i]); err != nil {
 				if ctx.Err() != nil || e.send != nil {

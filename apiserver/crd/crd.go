@@ -70,7 +70,10 @@ type Server struct {
 	wake     chan struct{}
 
 	// What follows is the worker's own.
-	known    map[string]*definition
+	known map[string]*definition
+	// dirty are the groups to look at; unwritten the definitions whose status is not stored yet.
+	dirty, unwritten map[string]bool
+
 	served   map[string]*served
 	cleaning map[string]*cleaning
 }
@@ -96,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{Config: cfg, hooks: h, synced: make(chan struct{}), pending: map[string]*definition{}, wake: make(chan struct{}, 1),
-		known: map[string]*definition{}, served: map[string]*served{}, cleaning: map[string]*cleaning{}}, nil
+		known: map[string]*definition{}, dirty: map[string]bool{}, unwritten: map[string]bool{}, served: map[string]*served{}, cleaning: map[string]*cleaning{}}, nil
 }
 
 // Synced is closed once every definition that was stored at the start is served.

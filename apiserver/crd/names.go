@@ -3,7 +3,6 @@ package crd
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,11 +15,18 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// ordered lists the definitions, the oldest first: where two ask for one name, the older has it.
+// ordered lists the definitions of the groups that have news, the oldest first: where two ask for one name, the older has it.
 func (s *Server) ordered() []*definition {
-	return slices.SortedFunc(maps.Values(s.known), func(a, b *definition) int {
+	var out []*definition
+	for _, d := range s.known {
+		if s.dirty[d.Spec.Group] {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b *definition) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
+	return out
 }
 
 // decide returns d with the status that it should have. d itself is not changed.
@@ -31,8 +37,10 @@ func (s *Server) decide(d *definition) *definition {
 		problem = &conflict{"PluralConflict", fmt.Sprintf("%q is served by the API server itself", groupResource(d))}
 		accepted = d.Status.AcceptedNames
 	}
-	out := d.DeepCopy()
+	shallow := *d // only the status differs; what stands below the rest stays the store's
+	out := &shallow
 	out.Status.AcceptedNames = accepted
+	out.Status.Conditions = slices.Clone(d.Status.Conditions)
 	set := func(c condition) { s.setCondition(out, c) }
 	if problem != nil {
 		set(condition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionFalse, Reason: problem.reason, Message: problem.text})

@@ -2,7 +2,9 @@ package crd
 
 import (
 	"context"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -30,31 +32,40 @@ func groupResource(d *definition) schema.GroupResource {
 	return schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
 }
 
-// step brings the registry and the statuses in line with what is stored. false: something failed and must be tried again.
+// step brings the registry and the statuses of the groups that have news in line with what is stored. false: something failed and must be tried again.
 func (s *Server) step(ctx context.Context, wg *sync.WaitGroup) bool {
 	s.learn(s.take())
+	fresh := map[string]*served{}
+	wants := map[string]*definition{}
 	var writes []*definition
-	var add []*kind.Kind
-	next := map[string]*served{}
 	for _, d := range s.ordered() {
 		want := s.decide(d)
+		s.known[d.Name] = want // the next one must not take what this one gets
+		wants[d.Name] = want
 		if !equality.Semantic.DeepEqual(want.Status, d.Status) {
+			writes = append(writes, want)
+			s.unwritten[d.Name] = true
+		} else if s.unwritten[d.Name] {
 			writes = append(writes, want)
 		}
 		if apihelpers.IsCRDConditionTrue(want, apiextensionsv1.Established) && !s.foreign(want) {
-			if fresh := s.serve(want); fresh != nil {
-				next[d.Name] = fresh
-				add = append(add, fresh.kind)
+			if n := s.serve(want); n != nil {
+				fresh[d.Name] = n
 			}
 		}
-		s.known[d.Name] = want
 	}
-	ok := s.register(add, next)
-	for _, d := range s.known {
+	failed := s.register(fresh)
+	s.publish()
+	for _, d := range wants {
 		s.clean(ctx, wg, d)
 	}
-	s.publish()
-	return s.write(ctx, writes) && ok
+	writes = slices.DeleteFunc(writes, func(d *definition) bool { return failed[d.Name] }) // no definition is established that is not served
+	maps.Copy(failed, s.write(ctx, writes))
+	clear(s.dirty)
+	for name := range failed {
+		s.dirty[s.known[name].Spec.Group] = true
+	}
+	return len(failed) == 0
 }
 
 // foreign tells that the server has the resource from elsewhere.
@@ -67,8 +78,13 @@ func (s *Server) foreign(d *definition) bool {
 func (s *Server) learn(news map[string]*definition) {
 	var gone []schema.GroupResource
 	for name, d := range news {
+		if old := s.known[name]; old != nil {
+			s.dirty[old.Spec.Group] = true
+		}
+		delete(s.unwritten, name)
 		if d != nil {
 			s.known[name] = d
+			s.dirty[d.Spec.Group] = true
 			continue
 		}
 		delete(s.known, name)
@@ -95,20 +111,32 @@ func (s *Server) serve(d *definition) *served {
 	return &served{definition: d, kind: s.kindOf(d, terminating), terminating: terminating}
 }
 
-func (s *Server) register(add []*kind.Kind, next map[string]*served) bool {
-	if len(add) == 0 {
-		return true
+// register adds kinds, all at once if that succeeds, and tells which failed: one table that cannot be read must not keep the others back.
+func (s *Server) register(fresh map[string]*served) map[string]bool {
+	failed := map[string]bool{}
+	if len(fresh) == 0 {
+		return failed
 	}
-	if err := s.Registry.Add(add...); err != nil {
-		s.Log.Error("custom resources cannot be served", "error", err)
-		return false
+	var all []*kind.Kind
+	for _, n := range fresh {
+		all = append(all, n.kind)
 	}
-	for name, n := range next {
+	if s.Registry.Add(all...) == nil {
+		maps.Copy(s.served, fresh)
+		return failed
+	}
+	for name, n := range fresh {
+		if err := s.Registry.Add(n.kind); err != nil {
+			s.Log.Error("a custom resource cannot be served", "name", name, "error", err)
+			failed[name] = true
+			continue
+		}
 		s.served[name] = n
 	}
-	return true
+	return failed
 }
 
+// publish tells, once, that what was stored at the start is served.
 func (s *Server) publish() {
 	select {
 	case <-s.synced:
@@ -122,8 +150,10 @@ func (s *Server) publish() {
 	}
 }
 
-// write stores statuses. One that meets a newer definition is dropped: the watch tells of that.
-func (s *Server) write(ctx context.Context, writes []*definition) bool {
+// write stores statuses and tells which failed. One that meets a newer definition is dropped: the watch tells of that.
+func (s *Server) write(ctx context.Context, writes []*definition) map[string]bool {
+	var mu sync.Mutex
+	failed := map[string]bool{}
 	var g errgroup.Group
 	g.SetLimit(writers)
 	for _, d := range writes {
@@ -131,14 +161,17 @@ func (s *Server) write(ctx context.Context, writes []*definition) bool {
 			ref := resourceOf
 			ref.Name, ref.Subresource = d.Name, "status"
 			_, err := s.Gate.Update(ctx, ref, d, metav1.UpdateOptions{})
-			if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
+				delete(s.unwritten, d.Name)
 				return nil
 			}
-			if err != nil {
-				s.Log.Error("the status of a custom resource definition was not written", "name", d.Name, "error", err)
-			}
-			return err
+			s.Log.Error("the status of a custom resource definition was not written", "name", d.Name, "error", err)
+			failed[d.Name] = true
+			return nil
 		})
 	}
-	return g.Wait() == nil
+	_ = g.Wait() // its functions report through failed
+	return failed
 }

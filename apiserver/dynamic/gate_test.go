@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -218,7 +219,7 @@ var anyConfigMap = []regv1.RuleWithOperations{{Operations: []regv1.OperationType
 	Rule: regv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}}
 
 func validating(r *remote, change ...func(*regv1.ValidatingWebhook)) regv1.ValidatingWebhook {
-	w := regv1.ValidatingWebhook{Name: "check.example.com", ClientConfig: r.client(), Rules: anyConfigMap, AdmissionReviewVersions: []string{"v1"},
+	w := regv1.ValidatingWebhook{Name: "check.example.com", ClientConfig: r.client(), Rules: slices.Clone(anyConfigMap), AdmissionReviewVersions: []string{"v1"},
 		SideEffects: ptr.To(regv1.SideEffectClassNone)}
 	for _, f := range change {
 		f(&w)
@@ -227,7 +228,7 @@ func validating(r *remote, change ...func(*regv1.ValidatingWebhook)) regv1.Valid
 }
 
 func mutating(r *remote, change ...func(*regv1.MutatingWebhook)) regv1.MutatingWebhook {
-	w := regv1.MutatingWebhook{Name: "change.example.com", ClientConfig: r.client(), Rules: anyConfigMap, AdmissionReviewVersions: []string{"v1"},
+	w := regv1.MutatingWebhook{Name: "change.example.com", ClientConfig: r.client(), Rules: slices.Clone(anyConfigMap), AdmissionReviewVersions: []string{"v1"},
 		SideEffects: ptr.To(regv1.SideEffectClassNone)}
 	for _, f := range change {
 		f(&w)

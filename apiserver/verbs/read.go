@@ -43,6 +43,20 @@ func Ready(ctx context.Context, v *kind.Version, items []*stored.Object) error {
 	return v.Many(ctx, hubs)
 }
 
+// ReadyEvents is Ready for the objects of events. What it cannot prepare shows its error when it is shown.
+func ReadyEvents(ctx context.Context, v *kind.Version, events []Event) {
+	if v.Many == nil || len(events) < 2 {
+		return
+	}
+	items := make([]*stored.Object, 0, len(events))
+	for i := range events {
+		if o := events[i].Object; o != nil {
+			items = append(items, o)
+		}
+	}
+	_ = Ready(ctx, v, items)
+}
+
 // Get reads one object.
 func (r *Resource) Get(ctx context.Context, rq *Request, opts *metav1.GetOptions) (*stored.Object, error) {
 	if opts != nil && opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
