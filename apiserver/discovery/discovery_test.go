@@ -157,7 +157,7 @@ func TestShortNamesAndPreferredVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), client(t, server, false, ""), nil)
-	for short, want := range map[string]string{"po": "/v1, Resource=pods", "ev": "/v1, Resource=events",
+	for short, want := range map[string]string{"po": "/v1, Resource=pods",
 		"horizontalpodautoscaler": "autoscaling/v2, Resource=horizontalpodautoscalers"} {
 		got, err := mapper.ResourceFor(anyVersion(short))
 		if err != nil || got.String() != want {
