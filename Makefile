@@ -6,6 +6,7 @@ VERSION   := $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 LDFLAGS   := -s -w -X github.com/yare-project/yare/internal/version.build=$(VERSION)
 BIN       := $(CURDIR)/bin
 RUNTIME   := $(BIN)/runtime
+DATA_DIR  ?= /var/lib/yare
 UP_FLAGS  ?=
 PACKAGES  := git gcc libc6-dev libseccomp-dev pkg-config make nftables iproute2 busybox-static ca-certificates
 
@@ -17,10 +18,11 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: prepare build programs images ## Build Yare and start a single-node cluster in the background
-	$(BIN)/yare up -d $(UP_FLAGS)
+	$(BIN)/yare up -d --data-dir $(DATA_DIR) $(UP_FLAGS)
+	$(BIN)/yare image import --data-dir $(DATA_DIR) $(BIN)/images/*.tar
 
 down: ## Stop the cluster and leave the host as it was (data stays; `make down PURGE=1` removes it)
-	$(BIN)/yare down $(if $(PURGE),--purge) $(UP_FLAGS)
+	$(BIN)/yare down --data-dir $(DATA_DIR) $(if $(PURGE),--purge) $(UP_FLAGS)
 
 build: ## Build bin/yare
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/yare ./cmd/yare
