@@ -142,8 +142,9 @@ func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runti
 func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
-		// The runtime enforces the timeout; the margin is for its answer.
-		ctx, cancel = bounded(ctx, timeout+10*time.Second)
+		// The runtime enforces the timeout on the command; it answers once nobody holds the output open any more, which a child that the
+		// command left behind may do for a while.
+		ctx, cancel = bounded(ctx, timeout+callTimeout)
 		defer cancel()
 	}
 	seconds := int64((timeout + time.Second - 1) / time.Second)

@@ -72,7 +72,7 @@ oom_score = 0
   restrict_oom_score_adj = {{.RestrictOOM}}
   netns_mounts_under_state_dir = true
   max_container_log_line_size = 16384
-  drain_exec_sync_io_timeout = "2s"
+  drain_exec_sync_io_timeout = "0s"
   stats_collect_period = "10s"
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [{{q .CNIBin}}]
