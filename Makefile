@@ -8,6 +8,7 @@ BIN       := $(CURDIR)/bin
 RUNTIME   := $(BIN)/runtime
 DATA_DIR  ?= /var/lib/yare
 UP_FLAGS  ?=
+FUZZTIME  ?= 5m
 PACKAGES  := git gcc libc6-dev libseccomp-dev pkg-config make nftables iproute2 busybox-static ca-certificates
 
 export CGO_ENABLED ?= 0
@@ -53,6 +54,7 @@ $(BIN)/images/busybox.tar: /bin/busybox Makefile
 test: prepare build programs images ## Run all tests: unit, scenario, and end to end with real containers
 	go vet ./...
 	go test -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	cd test/operators && go test -count=1 -timeout 20m ./... # it builds yare, which the test cache does not see
 	go test -timeout 20m ./test/e2e
 
 check: ## Format, vet, and check the house rules (seconds)
@@ -65,6 +67,8 @@ bench: build programs ## Print start-up time, memory and the cost of each hop on
 
 soak: build programs images ## The fault and fuzz runs, long
 	YARE_SOAK=1 go test -timeout 4h ./store/... ./apiserver/... ./scheduler/... ./test/...
+	set -o pipefail; grep -rn '^func Fuzz' --include='*_test.go' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' | while read -r dir target; do \
+	  go test "$$dir" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s || exit 1; done
 
 prepare: ## Install the Debian packages that building and running need, where missing
 	@missing=(); for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing+=($$p); done; \

@@ -29,6 +29,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/apiserver/apply"
+	"github.com/yare-project/yare/apiserver/audit"
+	"github.com/yare-project/yare/apiserver/authn"
+	"github.com/yare-project/yare/apiserver/fairness"
+	"github.com/yare-project/yare/apiserver/measure"
+	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/apiserver/verbs"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/store"
@@ -39,8 +44,8 @@ type TokenIssuer interface {
 	IssueToken(ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
-// Impersonator returns the user as whom a request shall act by its headers; false when nobody is impersonated.
-type Impersonator func(ctx context.Context, headers http.Header, who user.Info, a authorizer.Authorizer) (user.Info, bool, error)
+// Impersonator returns the user as whom a request shall act by its headers; false when nobody is impersonated. request is asked only if somebody is.
+type Impersonator func(ctx context.Context, headers http.Header, who user.Info, a authorizer.Authorizer, request authn.Question) (user.Info, bool, error)
 
 // Check is a named health check. It must be quick; nil means healthy.
 type Check struct {
@@ -52,12 +57,15 @@ type Check struct {
 
 // Limits bound what clients may ask for. Zero values take the defaults that are given.
 type Limits struct {
-	Body             int64         // bytes of a request's body: 3 MiB
-	Timeout          time.Duration // of a request that does not stream: 60 s
-	ReadOnlyInFlight int           // reads at once: 400
-	MutatingInFlight int           // changes at once: 200
-	// Wait is how long a request may wait for its turn before it is answered 429: 1 s.
-	Wait time.Duration
+	Body    int64         // bytes of a request's body: 3 MiB
+	Timeout time.Duration // of a request that does not stream: 60 s
+	// ReadOnlyInFlight and MutatingInFlight are how many reads and changes run at once where there is no Config.Fairness: 400 and 200; below 0: any
+	// number.
+	ReadOnlyInFlight, MutatingInFlight int
+	// MinWatch is the least time that a watch without timeoutSeconds lasts: 30 min.
+	MinWatch time.Duration
+	// Stall is how long a watcher may leave unread what it was sent before its watch is ended: 30 s.
+	Stall time.Duration
 	// Bookmarks is the time between two bookmarks of a watch that allows them: 1 min.
 	Bookmarks time.Duration
 }
@@ -79,12 +87,23 @@ type Config struct {
 	// Mutators and Validators are the admission plugins, in the order in which they run. Optional.
 	Mutators   []kind.Mutator
 	Validators []kind.Validator
+	// Measure counts what admission does. Optional.
+	Measure *measure.Admission
 
 	// Discovery answers below /api and /apis where no resource is meant, OpenAPI below /openapi. Optional. Paths are further handlers, by
 	// exact path or, with a trailing slash, by prefix; they are authorized as non-resource URLs.
 	Discovery http.Handler
 	OpenAPI   http.Handler
 	Paths     map[string]http.Handler
+
+	// Fairness shares the server among its clients by FlowSchemas and PriorityLevelConfigurations. Nil: Limits bound how many requests run at once.
+	Fairness *fairness.Controller
+
+	// Aggregator knows who serves the group versions that this server does not. Optional.
+	Aggregator Aggregator
+
+	// Sealer says how a kind's objects are sealed on disk. Optional: else all are plain.
+	Sealer func(*kind.Kind) stored.Sealer
 
 	// Checks are further health checks. Optional.
 	Checks []Check
@@ -93,6 +112,12 @@ type Config struct {
 	NodeTLS *tls.Config
 	// Audit hears of every request that is answered. It must not block. Optional.
 	Audit func(AuditEvent)
+	// Auditor records requests by a policy, those from within the process too. Optional.
+	Auditor *audit.Auditor
+
+	// Hasty has Serve close connections as soon as no request is in flight, without the second that HTTP/2 clients are given to hear of the end:
+	// for servers of tests, which take their clients with them.
+	Hasty bool
 
 	Limits  Limits
 	Version version.Info         // zero: that of the Kubernetes release whose API is served
@@ -107,10 +132,12 @@ type Server struct {
 	registry *verbs.Registry
 	env      *environment
 	metrics  *metrics
-	limits   *limiter
+	turns    fairness.Turns
+	watchers fairness.Watchers
 	backends *backends
 	stages   []stage
 	types    *apply.Types
+	busy     busy // counts only if Config.Hasty
 
 	// streams ends when watches and other streams must; draining when new requests should go elsewhere.
 	streams    context.Context
@@ -130,7 +157,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.New("apiserver: Config.Authorizer is nil: nobody could be allowed anything")
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Metrics), limits: newLimiter(cfg.Limits, cfg.Clock), backends: newBackends(cfg.NodeTLS)}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Metrics), turns: cfg.turns(), backends: newBackends(cfg.NodeTLS)}
 	s.streams, s.endStreams = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.env = &environment{server: s}
@@ -138,8 +165,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.types = apply.NewTypes(schemeOf(cfg.Groups))
-	s.registry = verbs.NewRegistry(verbs.Config{Store: cfg.Store, Env: s.env, Clock: cfg.Clock, Mutators: cfg.Mutators, Validators: cfg.Validators,
-		Types: s.types, Bookmarks: cfg.Limits.Bookmarks, Log: cfg.Log})
+	s.registry = verbs.NewRegistry(verbs.Config{Store: cfg.Store, Env: s.env, Clock: cfg.Clock, Mutators: cfg.Mutators, Validators: cfg.Validators, Measure: cfg.Measure,
+		Types: s.types, Sealer: cfg.Sealer, Bookmarks: cfg.Limits.Bookmarks, Log: cfg.Log})
 	for _, g := range cfg.Groups {
 		if err := s.registry.Add(g.Kinds...); err != nil {
 			return nil, err
@@ -166,13 +193,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// turns is who decides whose turn it is.
+func (c Config) turns() fairness.Turns {
+	if c.Fairness != nil {
+		return c.Fairness
+	}
+	return fairness.NewInFlight(c.Limits.ReadOnlyInFlight, c.Limits.MutatingInFlight, c.Metrics)
+}
+
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		Body:             cmp.Or(l.Body, 3<<20),
 		Timeout:          cmp.Or(l.Timeout, time.Minute),
 		ReadOnlyInFlight: cmp.Or(l.ReadOnlyInFlight, 400),
 		MutatingInFlight: cmp.Or(l.MutatingInFlight, 200),
-		Wait:             cmp.Or(l.Wait, time.Second),
+		MinWatch:         cmp.Or(l.MinWatch, 30*time.Minute),
+		Stall:            cmp.Or(l.Stall, 30*time.Second),
 		Bookmarks:        cmp.Or(l.Bookmarks, time.Minute),
 	}
 }

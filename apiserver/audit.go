@@ -39,6 +39,9 @@ func (x *exchange) audit() {
 
 // annotate adds to the audit event; a key keeps its first value.
 func (x *exchange) annotate(key, value string) {
+	if x.record != nil {
+		x.record.Annotate(key, value)
+	}
 	if x.server.cfg.Audit == nil {
 		return
 	}

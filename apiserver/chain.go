@@ -13,8 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/yare-project/yare/apiserver/audit"
 	"github.com/yare-project/yare/apiserver/authz"
 	"github.com/yare-project/yare/apiserver/codec"
+	"github.com/yare-project/yare/apiserver/fairness"
+	"github.com/yare-project/yare/apiserver/stages"
 )
 
 // stage is one step of a request. An error answers the request and ends it.
@@ -29,6 +32,7 @@ func (s *Server) chain() []stage {
 	return []stage{
 		{"route", (*exchange).findRoute},
 		{"authenticate", (*exchange).authenticate},
+		{"audit", (*exchange).beginAudit},
 		{"impersonate", (*exchange).impersonate},
 		{"limit", (*exchange).limit},
 		{"authorize", (*exchange).authorize},
@@ -50,27 +54,35 @@ type exchange struct {
 	verb   string // as metrics name it, once known
 	dryRun bool
 	warned map[string]bool
-	notes  map[string]string // for the audit log
+	told   int               // bytes of warnings in the answer
+	notes  map[string]string // for the audit hook
+	record *audit.Record     // nil: not recorded
+	trace  *stages.Trace     // nil: the client does not ask where the time goes
 	done   []func()
+
+	ticket fairness.Ticket // its turn
+	seated bool            // it has its turn now
 }
 
 // Handler serves the API.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.handle) }
 
 func (s *Server) handle(w http.ResponseWriter, req *http.Request) {
-	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, req: req, ctx: req.Context(), start: s.cfg.Clock.Now()}
+	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, req: req, ctx: req.Context(), start: s.cfg.Clock.Now(), trace: stages.Of(req)}
 	defer x.finish()
 	for _, st := range s.stages {
 		if err := st.run(x); err != nil {
 			x.fail(err)
 			return
 		}
+		x.trace.Mark(st.name)
 	}
 }
 
 // finish recovers a panic, releases what the stages took, and tells metrics and audit.
 func (x *exchange) finish() {
-	if p := recover(); p != nil && p != http.ErrAbortHandler {
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler {
 		x.server.cfg.Log.Error("a request panicked", "method", x.req.Method, "path", x.req.URL.Path, "user", x.userName(),
 			"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		x.server.metrics.panics.Inc()
@@ -80,11 +92,13 @@ func (x *exchange) finish() {
 	} else if p != nil {
 		defer panic(p) // a proxied stream broke: net/http aborts the connection quietly
 	}
+	x.leave()
 	for i := len(x.done) - 1; i >= 0; i-- {
 		x.done[i]()
 	}
 	x.observe()
 	x.audit()
+	x.endAudit(p)
 }
 
 func (x *exchange) userName() string {
@@ -97,7 +111,9 @@ func (x *exchange) userName() string {
 func (x *exchange) findRoute() error {
 	x.route = x.server.parse(x.req)
 	x.verb = x.route.verb
-	x.w.Header().Set("Cache-Control", "no-cache, private")
+	h := x.w.Header()
+	h.Set("Cache-Control", "no-cache, private")
+	h[audit.Header] = []string{audit.IDOf(x.req.Header)}
 	if x.route.streams() {
 		ctx, cancel := context.WithCancel(x.ctx)
 		stop := context.AfterFunc(x.server.streams, cancel)
@@ -105,20 +121,24 @@ func (x *exchange) findRoute() error {
 		open := x.server.metrics.streams.WithLabelValues(strings.ToUpper(x.verb), x.route.knownResource(), x.route.streamSub())
 		open.Inc()
 		x.done = append(x.done, cancel, func() { stop() }, open.Dec)
+		x.unbound()
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(x.ctx, x.server.cfg.Limits.Timeout)
-	x.ctx = ctx
-	x.done = append(x.done, cancel)
-	return nil
+	return x.bound()
 }
 
 func (x *exchange) authenticate() error {
 	who, ok, err := x.server.cfg.Authenticator.AuthenticateRequest(x.req)
+	if err != nil || !ok {
+		x.auditStranger()
+	}
 	x.req.Header.Del("Authorization")
 	if err != nil || !ok {
 		if err != nil {
 			x.server.cfg.Log.Warn("a request was not authenticated", "path", x.req.URL.Path, "from", x.req.RemoteAddr, "error", err)
+		}
+		if x.req.ProtoMajor == 2 {
+			x.w.Header().Set("Connection", "close") // strangers don't get to send a thousand requests over one connection
 		}
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
@@ -128,12 +148,15 @@ func (x *exchange) authenticate() error {
 
 func (x *exchange) impersonate() error {
 	if x.server.cfg.Impersonate != nil {
-		who, ok, err := x.server.cfg.Impersonate(x.ctx, x.req.Header, x.user, x.server.cfg.Authorizer)
+		who, ok, err := x.server.cfg.Impersonate(x.ctx, x.req.Header, x.user, x.server.cfg.Authorizer, x)
 		if err != nil {
 			return err
 		}
 		if ok {
 			x.user = who
+			if x.record != nil {
+				x.record.Impersonated(who)
+			}
 		}
 	} else if x.req.Header.Get("Impersonate-User") != "" {
 		return apierrors.NewForbidden(noResource, "", errors.New("this server does not impersonate users"))
@@ -142,27 +165,31 @@ func (x *exchange) impersonate() error {
 	return nil
 }
 
-func (x *exchange) limit() error {
-	release, err := x.server.limits.enter(x.ctx, x.user, &x.route)
-	if err != nil {
-		return err
-	}
-	x.done = append(x.done, release)
-	return nil
-}
-
 // authorize asks for the object's name as the URL spells it: a right to p is none to https:p:443, as in Kubernetes.
 func (x *exchange) authorize() error {
+	return x.server.decide(x.ctx, x.Attributes(), x.record)
+}
+
+// Attributes are what the authorizer is asked about the request.
+func (x *exchange) Attributes() authorizer.AttributesRecord {
 	a := x.attributes()
 	if x.route.spelled != "" {
 		a.Name = x.route.spelled
 	}
-	return x.server.allow(x.ctx, a)
+	return a
 }
 
 // allow asks the authorizer; a refusal is logged and explained.
 func (s *Server) allow(ctx context.Context, a authorizer.AttributesRecord) error {
+	return s.decide(ctx, a, nil)
+}
+
+// decide is allow for the request itself: its record, if there is one, is told of the decision.
+func (s *Server) decide(ctx context.Context, a authorizer.AttributesRecord, record *audit.Record) error {
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
+	if record != nil {
+		annotateDecision(record, decision, reason, err)
+	}
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/yare-project/yare/kind"
@@ -27,7 +28,7 @@ import (
 func (x *exchange) serveConnect() error {
 	sub, r := x.route.connect, &x.route
 	if r.ref.Name == "" || len(sub.Methods) > 0 && !slices.Contains(sub.Methods, x.req.Method) {
-		return apierrors.NewMethodNotSupported(r.ref.GroupResource(), r.verb)
+		return errNoMethod
 	}
 	parent, err := r.served.Get(x.ctx, x.request(), nil)
 	if err != nil {
@@ -104,13 +105,18 @@ func (x *exchange) admitConnect(parent kind.Object) error {
 }
 
 func (x *exchange) proxy(target kind.Target, transport http.RoundTripper) {
+	if x.route.connect.Named && x.req.Header.Get("Upgrade") == "" {
+		transport = x.site(transport)
+	}
 	p := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL = target.URL
-			pr.Out.Host = target.URL.Host
+			if !x.route.connect.Named { // a site is told the name by which its reader knows it, as in Kubernetes
+				pr.Out.Host = target.URL.Host
+			}
 			for name := range pr.Out.Header { // who asks is this server's business, not the backend's
 				if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" || strings.HasPrefix(name, "X-Remote-") {
 					pr.Out.Header.Del(name)
@@ -118,12 +124,33 @@ func (x *exchange) proxy(target kind.Target, transport http.RoundTripper) {
 			}
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			if x.ctx.Err() == nil {
+			var status apierrors.APIStatus
+			if x.ctx.Err() == nil && errors.As(err, &status) {
+				x.fail(err)
+			} else if x.ctx.Err() == nil {
 				x.fail(apierrors.NewInternalError(fmt.Errorf("error dialing backend: %w", err)))
 			}
 		},
 	}
 	p.ServeHTTP(x.w, x.req.WithContext(x.ctx))
+}
+
+// site turns a web site's links and redirects into ones that lead through the proxy again, and does not let the site say who may call this server.
+func (x *exchange) site(transport http.RoundTripper) http.RoundTripper {
+	prefix := strings.TrimSuffix(x.req.URL.Path, x.route.rest)
+	return withoutCORS{&proxy.Transport{PathPrepend: prefix, RoundTripper: transport}}
+}
+
+type withoutCORS struct{ http.RoundTripper }
+
+func (t withoutCORS) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.RoundTripper.RoundTrip(r)
+	if err == nil {
+		for _, name := range []string{"Credentials", "Headers", "Methods", "Origin"} {
+			answer.Header.Del("Access-Control-Allow-" + name)
+		}
+	}
+	return answer, err
 }
 
 // backends are the connections to what a Connect goes to.

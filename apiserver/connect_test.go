@@ -127,7 +127,7 @@ func TestConnectProxies(t *testing.T) {
 		t.Errorf("no such pod: %+v", a)
 	}
 	back.Close()
-	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/proxy/a", ""); a.code != 500 || !strings.Contains(a.body, "error dialing backend") {
+	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/proxy/a", ""); a.code != 503 || !strings.Contains(a.body, "error trying to reach service") {
 		t.Errorf("the backend has gone: %+v", a)
 	}
 }
@@ -138,7 +138,7 @@ func TestConnectChecksNodes(t *testing.T) {
 	defer back.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(back.Certificate())
-	for node, code := range map[string]int{"example.com": http.StatusTeapot, "impostor": 500} {
+	for node, code := range map[string]int{"example.com": http.StatusTeapot, "impostor": 503} {
 		h := connecting(t, must(url.Parse(back.URL)), node, &tls.Config{RootCAs: roots})
 		if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/proxy/", ""); a.code != code {
 			t.Errorf("%s: %+v", node, a)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 )
 
 func eachCodec(t *testing.T, f func(t *testing.T, h *harness, c *kubernetes.Clientset)) {
@@ -142,6 +143,37 @@ func TestUpdateConflictsAndPreconditions(t *testing.T) {
 	}
 	if _, err := c.Update(ctx, configMap("missing", nil), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("an update of nothing: %v", err)
+	}
+}
+
+// What an update says of metadata is checked as what a create says is, and what only the server sets stays.
+func TestUpdateRefusals(t *testing.T) {
+	h := start(t)
+	ctx := within(t)
+	c := h.client().CoreV1().ConfigMaps("ns")
+	made := must(c.Create(ctx, configMap("a", nil), metav1.CreateOptions{}))
+	for name, test := range map[string]struct {
+		change func(*corev1.ConfigMap)
+		want   string
+	}{
+		"finalizer without a domain": {func(m *corev1.ConfigMap) { m.Finalizers = []string{"mine"} },
+			`metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`},
+		"malformed finalizer": {func(m *corev1.ConfigMap) { m.Finalizers = []string{"a.b/-"} }, `metadata.finalizers: Invalid value: "a.b/-"`},
+		"malformed prefix":    {func(m *corev1.ConfigMap) { m.GenerateName = "a%b" }, `metadata.generateName: Invalid value: "a%b": may not contain '%'`},
+		"deletion time":       {func(m *corev1.ConfigMap) { m.DeletionTimestamp = ptr.To(metav1.Now()) }, "metadata.deletionTimestamp: Invalid value"},
+		"grace":               {func(m *corev1.ConfigMap) { m.DeletionGracePeriodSeconds = ptr.To(int64(5)) }, "metadata.deletionGracePeriodSeconds: Invalid value: 5: field is immutable"},
+	} {
+		m := made.DeepCopy()
+		test.change(m)
+		if _, err := c.Update(ctx, m, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+	if a := h.do("PUT", "/api/v1/namespaces/ns/configmaps/a", `{"data":{}}`); a.code != 400 || !strings.Contains(a.body, "the name of the object (a based on URL) was undeterminable: name must be provided") {
+		t.Errorf("a nameless update: %+v", a)
+	}
+	if a := h.do("PUT", "/api/v1/namespaces/ns/configmaps/none", `{"metadata":{"name":"other"}}`); a.code != 400 || !strings.Contains(a.body, "does not match the name on the URL") {
+		t.Errorf("another's name: %+v", a)
 	}
 }
 
@@ -280,7 +312,7 @@ func TestSubresources(t *testing.T) {
 	if len(got.Spec.EphemeralContainers) != 1 || got.Spec.NodeName != "n1" {
 		t.Fatalf("the subresource changed %+v", got.Spec)
 	}
-	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/nosuch", ""); a.code != 404 || a.body != "404 page not found\n" {
+	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/nosuch", ""); a.code != 404 || !strings.Contains(a.body, noResource) {
 		t.Errorf("an unknown subresource: %+v", a)
 	}
 }

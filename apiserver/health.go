@@ -32,6 +32,9 @@ func (x *exchange) serveNonResource() error {
 	case path == "/metrics":
 		promhttp.HandlerFor(x.server.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP(x.w, x.req.WithContext(x.ctx))
 		return nil
+	case path == profiles || strings.HasPrefix(path, profiles+"/"):
+		x.serveProfile()
+		return nil
 	}
 	if h := x.server.handlerFor(path, first); h != nil {
 		h.ServeHTTP(x.w, x.req.WithContext(x.ctx))
@@ -69,6 +72,11 @@ func (x *exchange) writePaths() error {
 			if v.Group != "" && !v.Unserved {
 				paths = append(paths, "/apis/"+v.Group, "/apis/"+v.GroupVersion().String())
 			}
+		}
+	}
+	if x.server.cfg.Aggregator != nil {
+		for _, gv := range x.server.cfg.Aggregator.Versions() {
+			paths = append(paths, "/apis/"+gv.Group, "/apis/"+gv.String())
 		}
 	}
 	for p := range x.server.cfg.Paths {

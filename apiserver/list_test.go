@@ -146,15 +146,14 @@ func TestListRefusals(t *testing.T) {
 	h := start(t)
 	token := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"v0","rv":1,"start":"x"}`))
 	for query, want := range map[string]string{
-		"continue=!!":                "continue key is not valid",
-		"continue=" + token:          "does not recognize this encoded version",
-		"limit=-1":                   "limit must not be negative",
-		"limit=many":                 "invalid syntax",
-		"resourceVersion=abc":        "resourceVersion: Invalid value",
-		"labelSelector=a%3D%3D%3Db":  "unable to parse requirement",
-		"fieldSelector=spec.x%3Dy":   "field label not supported: spec.x",
-		"resourceVersionMatch=Exact": "forbidden unless resourceVersion is provided",
-		"resourceVersionMatch=Nearly&resourceVersion=1":            "is not known",
+		"continue=!!":                                              "continue key is not valid",
+		"continue=" + token:                                        "does not recognize this encoded version",
+		"limit=many":                                               "invalid syntax",
+		"resourceVersion=abc":                                      "invalid resource version",
+		"labelSelector=a%3D%3D%3Db":                                "unable to parse requirement",
+		"fieldSelector=spec.x%3Dy":                                 "is not a known field selector: only",
+		"resourceVersionMatch=Exact":                               "forbidden unless resourceVersion is provided",
+		"resourceVersionMatch=Nearly&resourceVersion=1":            `Unsupported value: \"Nearly\"`,
 		"resourceVersionMatch=Exact&resourceVersion=0":             "forbidden for resourceVersion",
 		"watch=1&resourceVersionMatch=NotOlderThan":                "forbidden for watch unless sendInitialEvents",
 		"watch=1&sendInitialEvents=true":                           "sendInitialEvents requires setting resourceVersionMatch",

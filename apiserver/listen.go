@@ -10,21 +10,31 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/yare-project/yare/internal/h2"
 )
 
-// drainTime is how long requests in flight may take to finish once the server is told to stop.
-const drainTime = 10 * time.Second
+// maxHeader bounds a request's line and headers, in bytes. Selectors stand there, and what is made of them is a hundred times their size: a quarter of what
+// net/http takes leaves them room for ten thousand terms.
+const maxHeader = 256 << 10
 
-// Serve answers HTTPS on ln (plain HTTP if config is nil) until ctx ends; then it turns unready, ends streams, and lets the requests in flight
-// finish for a bounded time. It closes ln. The background work of Run goes on beside it.
+// Serve answers HTTPS on ln (plain HTTP if config is nil) until ctx ends; then it turns unready, ends streams, takes no more connections, and
+// answers every request that it has begun: each has the request timeout to end. It closes ln. The background work of Run goes on beside it.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config) error {
 	srv := &http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       3 * time.Minute,
-		MaxHeaderBytes:    1 << 20,
-		ErrorLog:          log.New(debugWriter{s.cfg.Log}, "", 0),
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReadFrameSize: 256 << 10},
+		// Whoever sends slowly or does not read holds a goroutine and a seat; streams have bounds of their own.
+		ReadTimeout:    s.cfg.Limits.Timeout + time.Second,
+		WriteTimeout:   s.cfg.Limits.Timeout + grace,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       log.New(debugWriter{s.cfg.Log}, "", 0),
+	}
+	h2.New(h2.Config{MaxStreams: 1000, MaxHeader: uint32(srv.MaxHeaderBytes), Idle: srv.IdleTimeout, ReadBody: srv.ReadTimeout, WriteAnswer: srv.WriteTimeout,
+		Log: s.cfg.Log}).Attach(srv)
+	if s.cfg.Hasty {
+		srv.Handler = s.busy.count(srv.Handler)
 	}
 	background, stop := context.WithCancel(ctx)
 	defer stop()
@@ -37,7 +47,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config)
 	case <-ctx.Done():
 	}
 	s.Drain()
-	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	if s.cfg.Hasty {
+		s.busy.wait(s.drainTime())
+		err := srv.Close()
+		<-ended
+		return err
+	}
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.drainTime())
 	defer cancel()
 	err := srv.Shutdown(finish)
 	if err != nil {
@@ -56,13 +72,20 @@ func listen(srv *http.Server, ln net.Listener, config *tls.Config) error {
 		if len(srv.TLSConfig.NextProtos) == 0 {
 			srv.TLSConfig.NextProtos = []string{"h2", "http/1.1"}
 		}
-		err = srv.ServeTLS(ln, "", "")
+		srv.TLSConfig.DynamicRecordSizingDisabled = true // no browser waits for the first bytes of a page
+		err = srv.ServeTLS(h2.Gather(ln), "", "")
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
 }
+
+// drainTime is how long the last request may take, and be read.
+func (s *Server) drainTime() time.Duration { return s.cfg.Limits.Timeout + grace }
+
+// Unready has /readyz fail, so that whoever balances load sends new requests elsewhere; everything is still answered. It cannot be undone.
+func (s *Server) Unready() { s.drain() }
 
 // Drain turns the server unready and ends every watch and stream, over HTTP and within the process. It cannot be undone.
 func (s *Server) Drain() {

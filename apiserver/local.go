@@ -57,7 +57,8 @@ func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref, narrow
 			attributes.Name = selectedName(opts.FieldSelector)
 		}
 	}
-	if err := l.server.allow(ctx, attributes); err != nil {
+	record := l.recordOf(ctx)
+	if err := l.server.decide(ctx, attributes, record); err != nil {
 		return ctx, nil, nil, err
 	}
 	if ref.Subresource == "" && !slices.Contains(served.Kind.Verbs, verb) {
@@ -66,6 +67,10 @@ func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref, narrow
 	rq := &verbs.Request{Version: served.Version, Ref: ref, User: l.user, Manager: l.manager, Warn: func(text string) {
 		l.server.cfg.Log.Debug("warning", "user", l.user.GetName(), "resource", ref.Resource, "name", ref.Name, "text", text)
 	}}
+	if record != nil {
+		rq.Annotate = record.Annotate
+		deprecation(record, served.Version)
+	}
 	return withUser(ctx, l.user), served, rq, nil
 }
 
@@ -94,8 +99,15 @@ func (l *Local) leave(verb string, ref resource.Ref, start time.Time, err *error
 }
 
 // Get reads an object, or its scale.
-func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOptions) (_ runtime.Object, err error) {
+func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOptions) (out runtime.Object, err error) {
+	ctx, record := l.record(ctx, "get", ref, nil, nil)
+	defer record.end(&out, &err)
 	defer l.leave("get", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "get", ref); err != nil {
+		return nil, err
+	} else if far != nil {
+		return far.Get(ctx, ref, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "get", ref)
 	if err != nil {
 		return nil, err
@@ -115,7 +127,14 @@ func (l *Local) Get(ctx context.Context, ref resource.Ref, opts metav1.GetOption
 
 // List reads a collection.
 func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOptions) (_ []runtime.Object, _ metav1.ListMeta, err error) {
+	ctx, record := l.record(ctx, "list", ref, nil, nil)
+	defer record.end(nil, &err)
 	defer l.leave("list", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "list", ref, opts); err != nil {
+		return nil, metav1.ListMeta{}, err
+	} else if far != nil {
+		return far.List(ctx, ref, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "list", ref, opts)
 	if err != nil {
 		return nil, metav1.ListMeta{}, err
@@ -137,8 +156,15 @@ func (l *Local) List(ctx context.Context, ref resource.Ref, opts metav1.ListOpti
 }
 
 // Create adds an object, or posts to a subresource.
-func (l *Local) Create(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.CreateOptions) (_ runtime.Object, err error) {
+func (l *Local) Create(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.CreateOptions) (out runtime.Object, err error) {
+	ctx, record := l.record(ctx, "create", ref, obj, nil)
+	defer record.end(&out, &err)
 	defer l.leave("create", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "create", ref); err != nil {
+		return nil, err
+	} else if far != nil {
+		return far.Create(ctx, ref, obj, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "create", ref)
 	if err != nil {
 		return nil, err
@@ -226,8 +252,15 @@ func settled(c runtime.Object, v *kind.Version) (runtime.Object, error) {
 }
 
 // Update replaces an object or a subresource that is part of it.
-func (l *Local) Update(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.UpdateOptions) (_ runtime.Object, err error) {
+func (l *Local) Update(ctx context.Context, ref resource.Ref, obj runtime.Object, opts metav1.UpdateOptions) (out runtime.Object, err error) {
+	ctx, record := l.record(ctx, "update", ref, obj, nil)
+	defer record.end(&out, &err)
 	defer l.leave("update", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "update", ref); err != nil {
+		return nil, err
+	} else if far != nil {
+		return far.Update(ctx, ref, obj, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "update", ref)
 	if err != nil {
 		return nil, err
@@ -264,8 +297,15 @@ func part(served *verbs.Served, rq *verbs.Request) error {
 }
 
 // Patch patches an object or a subresource that is part of it.
-func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType, body []byte, opts metav1.PatchOptions) (_ runtime.Object, err error) {
+func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType, body []byte, opts metav1.PatchOptions) (out runtime.Object, err error) {
+	ctx, record := l.record(ctx, "patch", ref, nil, body)
+	defer record.end(&out, &err)
 	defer l.leave("patch", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "patch", ref); err != nil {
+		return nil, err
+	} else if far != nil {
+		return far.Patch(ctx, ref, typ, body, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "patch", ref)
 	if err != nil {
 		return nil, err
@@ -285,10 +325,20 @@ func (l *Local) Patch(ctx context.Context, ref resource.Ref, typ types.PatchType
 }
 
 // Delete deletes an object: it returns its last state, or the state in which it waits for its end.
-func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions) (_ runtime.Object, err error) {
+func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions) (out runtime.Object, err error) {
+	ctx, record := l.record(ctx, "delete", ref, &opts, nil)
+	defer record.end(&out, &err)
 	defer l.leave("delete", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "delete", ref); err != nil {
+		return nil, err
+	} else if far != nil {
+		return far.Delete(ctx, ref, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "delete", ref)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.server.allowUnsafe(ctx, &opts, func() authorizer.AttributesRecord { return l.attributes("delete", ref) }); err != nil {
 		return nil, err
 	}
 	o, _, err := served.Delete(ctx, rq, &opts)
@@ -300,9 +350,19 @@ func (l *Local) Delete(ctx context.Context, ref resource.Ref, opts metav1.Delete
 
 // DeleteCollection deletes what list selects.
 func (l *Local) DeleteCollection(ctx context.Context, ref resource.Ref, opts metav1.DeleteOptions, list metav1.ListOptions) (err error) {
+	ctx, record := l.record(ctx, "deletecollection", ref, &opts, nil)
+	defer record.end(nil, &err)
 	defer l.leave("deletecollection", ref, l.server.cfg.Clock.Now(), &err)
+	if far, err := l.far(ctx, "deletecollection", ref, list); err != nil {
+		return err
+	} else if far != nil {
+		return far.DeleteCollection(ctx, ref, opts, list)
+	}
 	ctx, served, rq, err := l.enter(ctx, "deletecollection", ref, list)
 	if err != nil {
+		return err
+	}
+	if err := refuseUnsafe(&opts); err != nil {
 		return err
 	}
 	_, err = served.DeleteCollection(ctx, rq, &opts, &list)
@@ -311,6 +371,21 @@ func (l *Local) DeleteCollection(ctx context.Context, ref resource.Ref, opts met
 
 // Watch streams changes until it is stopped, ctx ends, or the server does.
 func (l *Local) Watch(ctx context.Context, ref resource.Ref, opts metav1.ListOptions) (watch.Interface, error) {
+	ctx, record := l.record(ctx, "watch", ref, nil, nil)
+	w, err := l.watch(ctx, ref, opts, record)
+	if err != nil {
+		record.end(nil, &err)
+	}
+	return w, err
+}
+
+func (l *Local) watch(ctx context.Context, ref resource.Ref, opts metav1.ListOptions, record *localRecord) (watch.Interface, error) {
+	if far, err := l.far(ctx, "watch", ref, opts); err != nil {
+		return nil, err
+	} else if far != nil {
+		record.started()
+		return far.Watch(ctx, ref, opts)
+	}
 	ctx, served, rq, err := l.enter(ctx, "watch", ref, opts)
 	if err != nil {
 		return nil, err
@@ -328,8 +403,10 @@ func (l *Local) Watch(ctx context.Context, ref resource.Ref, opts metav1.ListOpt
 	}
 	unhook := context.AfterFunc(l.server.streams, cancel)
 	out := &localWatch{events: make(chan watch.Event, 64), stop: cancel}
+	record.started()
 	go func() {
 		defer close(out.events)
+		defer record.end(nil, &err)
 		defer cancel()
 		defer unhook()
 		defer w.Close()

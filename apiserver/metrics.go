@@ -79,24 +79,32 @@ func (x *exchange) labels() (verb, group, version, res, sub, scope string) {
 	if v, ok := metricVerbs[x.verb]; ok {
 		verb = v
 	}
+	if r.resource && r.remote && x.server.cfg.Aggregator.Knows(r.ref.GroupVersionResource) {
+		return verb, r.ref.Group, r.ref.Version, r.ref.Resource, "", r.scope()
+	}
 	if !r.resource || r.served == nil {
 		return knownMethod(x.req.Method), "", "", "", "", ""
 	}
 	if r.connect != nil {
 		verb = "CONNECT"
 	}
-	scope = "cluster"
-	switch {
-	case r.ref.Name != "" || r.verb == "create":
-		scope = "resource"
-	case r.ref.Namespace != "":
-		scope = "namespace"
-	}
+	scope = r.scope()
 	sub = r.ref.Subresource
 	if x.w.status == 404 && sub != "status" && sub != "scale" && r.connect == nil && x.sub() == nil {
 		sub = ""
 	}
 	return verb, r.ref.Group, r.ref.Version, r.ref.Resource, sub, scope
+}
+
+// scope is how much a request is about.
+func (r *route) scope() string {
+	switch {
+	case r.ref.Name != "" || r.verb == "create":
+		return "resource"
+	case r.ref.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
 }
 
 func knownMethod(m string) string {

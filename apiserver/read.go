@@ -35,6 +35,9 @@ func options[T any](query url.Values, into *T, convert func(*url.Values, *T, con
 // body reads the request's body within the limit.
 func (x *exchange) body() ([]byte, error) {
 	limit := x.server.cfg.Limits.Body
+	if served := x.route.served; served != nil {
+		limit = max(limit, served.Kind.Body)
+	}
 	if x.req.ContentLength > limit {
 		return nil, tooLarge(limit)
 	}
@@ -42,22 +45,35 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, nil
 	}
 	r := http.MaxBytesReader(x.w, x.req.Body, limit)
+	var data []byte
+	var err error
 	if n := x.req.ContentLength; n > 0 {
-		data := make([]byte, n)
-		if _, err := io.ReadFull(r, data); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
-		}
-		return data, nil
+		data, err = announced(r, n)
+	} else {
+		data, err = io.ReadAll(r)
 	}
-	data, err := io.ReadAll(r)
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
 		return nil, tooLarge(limit)
+	case err != nil && x.ctx.Err() != nil:
+		return nil, x.ctx.Err()
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("reading the body: %v", err))
 	}
 	return data, nil
+}
+
+// announced reads n bytes. Room is made as they come: who announces much and sends nothing gets little memory.
+func announced(r io.Reader, n int64) ([]byte, error) {
+	data := make([]byte, min(n, 64<<10))
+	for at := 0; ; {
+		m, err := io.ReadFull(r, data[at:])
+		if at += m; err != nil || int64(at) == n {
+			return data[:at], err
+		}
+		data = append(data, make([]byte, min(n-int64(at), int64(at)))...)
+	}
 }
 
 func tooLarge(limit int64) error {
@@ -71,7 +87,10 @@ func (x *exchange) decodeHub(strict string) (kind.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return verbs.ToHub(x.route.served.Kind, v, obj)
+	x.trace.Mark("decode")
+	hub, err := verbs.ToHub(x.route.served.Kind, v, obj)
+	x.trace.Mark("default")
+	return hub, err
 }
 
 func (x *exchange) decode(to codec.Target, strict string) (runtime.Object, error) {
@@ -80,12 +99,16 @@ func (x *exchange) decode(to codec.Target, strict string) (runtime.Object, error
 		return nil, err
 	}
 	data, err := x.body()
+	x.trace.Mark("body")
 	if err != nil {
 		return nil, err
 	}
 	obj, warnings, err := codec.Decode(data, media, to, strictness(strict))
 	if err != nil {
 		return nil, err
+	}
+	if x.record != nil {
+		x.recordRequest(data, media, obj, to.Kind)
 	}
 	for _, w := range warnings {
 		x.warn(w)
@@ -111,13 +134,31 @@ func (x *exchange) readPatch() (types.PatchType, *metav1.PatchOptions, []byte, e
 	typ := types.PatchType(mediaType(x.req.Header.Get("Content-Type")))
 	switch typ {
 	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType:
-	case types.ApplyYAMLPatchType:
+	case types.ApplyYAMLPatchType, types.ApplyCBORPatchType:
 		x.verb = "apply"
 	default:
-		return "", nil, nil, verbs.UnsupportedPatch(typ, types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType)
+		return "", nil, nil, verbs.UnsupportedPatch(typ, types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType)
 	}
 	body, err := x.body()
+	x.trace.Mark("body")
+	if typ == types.ApplyCBORPatchType && err == nil {
+		typ = types.ApplyYAMLPatchType // of which JSON is a part
+		body, err = appliedCBOR(body)
+	}
+	if x.record != nil {
+		x.recordPatch(body, typ == types.ApplyYAMLPatchType)
+	}
 	return typ, opts, body, err
+}
+
+// appliedCBOR is a body of CBOR as JSON.
+func appliedCBOR(body []byte) ([]byte, error) {
+	doc, err := codec.FromCBOR(body)
+	var status *apierrors.StatusError
+	if err != nil && !errors.As(err, &status) {
+		err = apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+	}
+	return doc, err
 }
 
 // deleteOptions come in the body, or in the query where there is none.
@@ -133,6 +174,9 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 		err = x.decodeDeleteOptions(data, opts)
 	}
 	x.dryRun = len(opts.DryRun) > 0
+	if x.record != nil && err == nil && len(data) > 0 {
+		x.recordOptions(opts)
+	}
 	return opts, err
 }
 
@@ -142,6 +186,11 @@ func (x *exchange) decodeDeleteOptions(data []byte, opts *metav1.DeleteOptions) 
 	if err != nil {
 		return err
 	}
+	if media == codec.CBOR {
+		if data, err = appliedCBOR(data); err != nil {
+			return err
+		}
+	}
 	gvk := schema.GroupVersionKind{}
 	switch media {
 	case codec.Protobuf:
@@ -150,7 +199,9 @@ func (x *exchange) decodeDeleteOptions(data []byte, opts *metav1.DeleteOptions) 
 			err = stored.UnmarshalProtobuf(opts, raw)
 		}
 	case codec.YAML:
-		err = yaml.Unmarshal(data, opts)
+		if err = codec.CheckAliases(data); err == nil {
+			err = yaml.Unmarshal(data, opts)
+		}
 		gvk = opts.GroupVersionKind()
 	default:
 		_, err = codec.UnmarshalJSON(data, opts, metav1.FieldValidationIgnore)

@@ -33,6 +33,8 @@ type route struct {
 	// via is how a proxied object is to be reached, and spelled the name as the URL gives it, if it says more than the name.
 	via     kind.Via
 	spelled string
+	// remote says that another server serves the group version, and lasts that such a request may.
+	remote, lasts bool
 }
 
 // parse reads a request's URL by the layout of the Kubernetes API.
@@ -43,6 +45,7 @@ func (s *Server) parse(req *http.Request) route {
 	}
 	gv, parts, rest, ok := splitGroupVersion(req.URL.Path)
 	if !ok {
+		r.remote = s.elsewhere(versionPath(req.URL.Path))
 		return r
 	}
 	r.resource = true
@@ -56,7 +59,9 @@ func (s *Server) parse(req *http.Request) route {
 	if req.Method == http.MethodGet && (watchPath || r.flag("watch")) && r.ref.Subresource == "" {
 		r.verb = "watch"
 	}
-	if served, ok := s.registry.Lookup(r.ref.GroupVersionResource); ok {
+	if s.elsewhere(gv) {
+		r.passOn(req)
+	} else if served, ok := s.registry.Lookup(r.ref.GroupVersionResource); ok {
 		r.served = served
 		r.connect = connectSub(served.Kind, r.ref.Subresource)
 		if r.connect != nil && r.connect.Verb != "" {
@@ -133,6 +138,8 @@ func (r *route) place(gv schema.GroupVersion, parts []string, rest tail) {
 	}
 }
 
+// resourceVerb is the verb of a method. One that HTTP's own APIs do not use has none, as in Kubernetes: spelled as a verb (LIST, DELETECOLLECTION) on an
+// object's path it would be allowed for that object and carried out on all.
 func resourceVerb(method, name string) string {
 	switch method {
 	case http.MethodPost:
@@ -152,7 +159,7 @@ func resourceVerb(method, name string) string {
 		}
 		return "get"
 	}
-	return strings.ToLower(method)
+	return ""
 }
 
 // connectSub finds the streaming subresource of that name.
@@ -174,7 +181,7 @@ func (r *route) flag(name string) bool {
 }
 
 // streams tells a request that may last from one that must be answered in time.
-func (r *route) streams() bool { return r.verb == "watch" || r.connect != nil }
+func (r *route) streams() bool { return r.verb == "watch" || r.connect != nil || r.lasts }
 
 // mutating tells a request that changes something.
 func (r *route) mutating() bool {

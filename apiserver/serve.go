@@ -22,9 +22,17 @@ var noResource schema.GroupResource
 // errNoRoute is answered by the plain text that clients take for "no such path".
 var errNoRoute = errors.New("404 page not found")
 
+// errNoMethod is for a path that is there, but not for the request's method; errNoResource for a path of the API where nothing is.
+var (
+	errNoMethod   = apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false)
+	errNoResource = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
+)
+
 // serve goes on by what the request is about.
 func (x *exchange) serve() error {
 	switch r := &x.route; {
+	case r.remote:
+		return x.serveRemote()
 	case !r.resource:
 		return x.serveNonResource()
 	case r.served == nil:
@@ -65,7 +73,7 @@ func (x *exchange) sub() *kind.ErasedSub {
 func (x *exchange) serveObject() error {
 	r := &x.route
 	if !slices.Contains(r.served.Kind.Verbs, r.verb) || r.verb == "create" && r.ref.Name != "" || (r.verb == "update" || r.verb == "patch") && r.ref.Name == "" {
-		return apierrors.NewMethodNotSupported(r.ref.GroupResource(), r.verb)
+		return errNoMethod
 	}
 	if namespaced := r.served.Kind.Scope == kind.Namespaced; namespaced != (r.ref.Namespace != "") {
 		if !namespaced || r.ref.Name != "" || r.verb == "create" && !r.served.Kind.Virtual || r.verb == "deletecollection" {
@@ -90,7 +98,7 @@ func (x *exchange) serveObject() error {
 	case "deletecollection":
 		return x.deleteCollection()
 	}
-	return apierrors.NewMethodNotSupported(r.ref.GroupResource(), r.verb)
+	return errNoMethod
 }
 
 // servePart serves a subresource that is a part of the object itself.
@@ -98,20 +106,22 @@ func (x *exchange) servePart() error {
 	if x.route.ref.Name == "" {
 		return errNoRoute
 	}
-	switch x.route.verb {
-	case "get":
-		return x.get()
-	case "update":
+	sub := x.sub()
+	switch verb := x.route.verb; {
+	case verb == "update":
 		return x.update()
-	case "patch":
+	case sub != nil && sub.NoPatch:
+	case verb == "get":
+		return x.get()
+	case verb == "patch":
 		return x.patch()
 	}
-	return apierrors.NewMethodNotSupported(x.route.ref.GroupResource(), x.route.verb)
+	return errNoMethod
 }
 
 // request is what the verbs need to know.
 func (x *exchange) request() *verbs.Request {
-	return &verbs.Request{Version: x.route.served.Version, Ref: x.route.ref, User: x.user, Manager: verbs.ManagerOf(x.req.UserAgent()), Warn: x.warn, Annotate: x.annotate}
+	return &verbs.Request{Version: x.route.served.Version, Ref: x.route.ref, User: x.user, Manager: verbs.ManagerOf(x.req.UserAgent()), Warn: x.warn, Annotate: x.annotate, Trace: x.trace}
 }
 
 // negotiate settles how the answer is written, before anything is done.
@@ -138,6 +148,7 @@ func (x *exchange) get() error {
 		return err
 	}
 	o, err := x.route.served.Get(x.ctx, x.request(), &opts)
+	x.trace.Mark("read")
 	if err != nil {
 		return err
 	}
@@ -157,6 +168,7 @@ func (x *exchange) list() error {
 			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for list")})
 	}
 	l, err := x.route.served.List(x.ctx, x.request(), &opts)
+	x.trace.Mark("read")
 	if err != nil {
 		return err
 	}
@@ -239,6 +251,9 @@ func (x *exchange) delete() error {
 	if err != nil {
 		return err
 	}
+	if err := x.server.allowUnsafe(x.ctx, opts, x.attributes); err != nil {
+		return err
+	}
 	o, removed, err := x.route.served.Delete(x.ctx, x.request(), opts)
 	if err != nil {
 		return err
@@ -263,6 +278,9 @@ func (x *exchange) deleteCollection() error {
 	}
 	opts, err := x.deleteOptions()
 	if err != nil {
+		return err
+	}
+	if err := refuseUnsafe(opts); err != nil {
 		return err
 	}
 	var list metav1.ListOptions

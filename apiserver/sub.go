@@ -42,7 +42,7 @@ func (x *exchange) serveScale() error {
 	case "patch":
 		scale, err = x.patchScale()
 	default:
-		return apierrors.NewMethodNotSupported(x.route.ref.GroupResource(), x.route.verb)
+		return errNoMethod
 	}
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (x *exchange) patchScale() (*autoscalingv1.Scale, error) {
 // serveCreateSub answers a POST to a subresource such as binding, eviction or token.
 func (x *exchange) serveCreateSub(sub *kind.ErasedSub) error {
 	if x.route.verb != "create" || x.route.ref.Name == "" {
-		return apierrors.NewMethodNotSupported(x.route.ref.GroupResource(), x.route.verb)
+		return errNoMethod
 	}
 	if err := x.negotiatePlain(); err != nil {
 		return err

@@ -16,11 +16,8 @@ import (
 	"github.com/yare-project/yare/apiserver/verbs"
 )
 
-// minWatch is the least time that a watch without timeoutSeconds lasts; it ends somewhere between once and twice that, so that clients do
-// not come back all together. As Kubernetes (--min-request-timeout).
-const minWatch = 30 * time.Minute
-
-// watch streams events until the client, its timeout or the server ends it.
+// watch streams events until the client, its timeout or the server ends it. Without timeoutSeconds it lasts between once and twice the least time,
+// so that clients do not come back all together; as Kubernetes (--min-request-timeout).
 func (x *exchange) watch() error {
 	list := x.route.ref.Name == ""
 	if err := x.negotiateWatch(list); err != nil {
@@ -30,7 +27,7 @@ func (x *exchange) watch() error {
 	if err := options(x.route.query, &opts, metav1.Convert_url_Values_To_v1_ListOptions); err != nil {
 		return err
 	}
-	timeout := time.Duration(float64(minWatch) * (1 + rand.Float64()))
+	timeout := time.Duration(float64(x.server.cfg.Limits.MinWatch) * (1 + rand.Float64()))
 	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
 		timeout = time.Duration(*opts.TimeoutSeconds) * time.Second
 	}
@@ -45,6 +42,10 @@ func (x *exchange) watch() error {
 		return err
 	}
 	defer w.Close()
+	defer x.watched()()
+	if !w.Initial() {
+		x.leave()
+	}
 	if x.wantsSocket() {
 		return x.socket(ctx, w, e)
 	}
@@ -64,6 +65,7 @@ func (x *exchange) negotiateWatch(list bool) error {
 }
 
 func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) error {
+	sent := x.server.metrics.events.WithLabelValues(x.route.ref.Group, x.route.ref.Resource)
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
@@ -82,12 +84,16 @@ func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) e
 		if err := e.flush(); err != nil {
 			return nil
 		}
-		x.server.metrics.events.WithLabelValues(x.route.ref.Group, x.route.ref.Resource).Add(float64(len(events)))
+		x.leave() // it has begun
+		sent.Add(float64(len(events)))
 	}
 }
 
 // maxFrames is how many bytes of events are gathered before they are sent.
 const maxFrames = 256 << 10
+
+// keptFrames is how large a buffer a watch keeps while nothing happens: there may be very many watches.
+const keptFrames = 16 << 10
 
 // eventWriter encodes a watch.
 type eventWriter struct {
@@ -96,6 +102,8 @@ type eventWriter struct {
 	buffer []byte
 	// send, if set, takes each event's frame by itself.
 	send func(frame []byte) error
+	// patience ends a write that nobody reads.
+	patience *time.Timer
 }
 
 func (x *exchange) newEventWriter() (*eventWriter, error) {
@@ -127,17 +135,31 @@ func (e *eventWriter) add(event verbs.Event) error {
 	return nil
 }
 
+// hurry gives the client its time to read what is sent next. One that does not read holds up nobody, as each watch is a position in the ring of
+// events, but what it was to be sent is memory.
+func (e *eventWriter) hurry() {
+	stall := e.x.server.cfg.Limits.Stall
+	if e.patience != nil {
+		e.patience.Reset(stall)
+		return
+	}
+	control := http.NewResponseController(e.x.w)
+	e.patience = time.AfterFunc(stall, func() { _ = control.SetWriteDeadline(time.Now()) })
+}
+
 func (e *eventWriter) flush() error {
 	if len(e.buffer) == 0 {
 		return nil
 	}
+	e.hurry()
+	defer e.patience.Stop()
 	_, err := e.x.w.Write(e.buffer)
-	if cap(e.buffer) > 2*maxFrames {
+	if cap(e.buffer) > keptFrames {
 		e.buffer = nil
 	}
 	e.buffer = e.buffer[:0]
 	if err == nil {
-		err = http.NewResponseController(e.x.w).Flush()
+		err = e.x.w.FlushError()
 		if errors.Is(err, http.ErrNotSupported) {
 			err = nil
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/net/websocket"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
@@ -19,7 +20,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.status = http.StatusSwitchingProtocols
+		w.begin(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }
@@ -27,7 +28,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // wantsSocket tells whether a watch shall come over a WebSocket, as browsers can read it.
 func (x *exchange) wantsSocket() bool { return wsstream.IsWebSocketRequest(x.req) }
 
-// socket sends each event of a watch as one message: text for JSON, binary for protobuf. What the client sends is ignored until it closes.
+// socket sends each event of a watch as one message: text for JSON, binary for protobuf and CBOR. What the client sends is ignored until it closes.
 func (x *exchange) socket(ctx context.Context, w *verbs.Watch, e *eventWriter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -37,8 +38,14 @@ func (x *exchange) socket(ctx context.Context, w *verbs.Watch, e *eventWriter) e
 			_, _ = io.Copy(io.Discard, ws) // ends with the connection
 		}()
 		e.send = func(frame []byte) error {
+			if err := ws.SetWriteDeadline(time.Now().Add(x.server.cfg.Limits.Stall)); err != nil {
+				return err
+			}
 			if x.accept.Media == codec.Protobuf {
 				return websocket.Message.Send(ws, frame[codec.FrameHeader:])
+			}
+			if x.accept.Media == codec.CBOR {
+				return websocket.Message.Send(ws, frame)
 			}
 			return websocket.Message.Send(ws, string(frame))
 		}

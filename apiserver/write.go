@@ -31,18 +31,26 @@ type recorder struct {
 	status   int
 	bytes    int64
 	hijacked bool
+	began    func(code int) // hears of the answer's beginning; nil: nobody does
 }
 
 func (w *recorder) WriteHeader(code int) {
 	if w.status == 0 || w.status == http.StatusContinue {
-		w.status = code
+		w.begin(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
+func (w *recorder) begin(code int) {
+	w.status = code
+	if w.began != nil && code != http.StatusContinue {
+		w.began(code)
+	}
+}
+
 func (w *recorder) Write(p []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.begin(http.StatusOK)
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
@@ -53,7 +61,15 @@ func (w *recorder) Write(p []byte) (int, error) {
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush implements http.Flusher for handlers that ask for it directly.
-func (w *recorder) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *recorder) Flush() { _ = w.FlushError() }
+
+// FlushError sends what was written so far.
+func (w *recorder) FlushError() error {
+	if f, ok := w.ResponseWriter.(interface{ FlushError() error }); ok {
+		return f.FlushError()
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
 
 // writeStored answers with a stored object in the form that was negotiated.
 func (x *exchange) writeStored(code int, o *stored.Object) error {
@@ -63,6 +79,9 @@ func (x *exchange) writeStored(code int, o *stored.Object) error {
 	doc, err := codec.Item(o, x.route.served.Version, x.accept)
 	if err != nil {
 		return apierrors.NewInternalError(err)
+	}
+	if x.record != nil {
+		x.recordAnswer(doc, func(a codec.Accept) ([]byte, error) { return codec.Item(o, x.route.served.Version, a) })
 	}
 	x.write(code, doc)
 	return nil
@@ -84,7 +103,29 @@ func (x *exchange) writeList(l *verbs.List) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	x.write(http.StatusOK, doc)
+	if x.record != nil {
+		of := gvk // captured as it is: gvk itself would be moved to the heap in every request
+		x.recordAnswer(doc.Bytes(), func(a codec.Accept) ([]byte, error) {
+			d, err := codec.List(of, l.Meta, l.Items, v, a)
+			if err != nil {
+				return nil, err
+			}
+			return d.Bytes(), nil
+		})
+	}
+	if x.req.Method == http.MethodHead || x.accept.Media == codec.JSON && x.pretty() || doc.Len() > gzipAbove && x.compresses() {
+		x.write(http.StatusOK, doc.Bytes())
+		return nil
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", x.accept.Media.ContentType())
+	h.Set("Content-Length", strconv.Itoa(doc.Len()))
+	if x.trace != nil {
+		x.trace.Mark("encode")
+		x.trace.Write(h)
+	}
+	x.w.WriteHeader(http.StatusOK)
+	_, _ = doc.WriteTo(x.w) // a client that has gone cannot be told
 	return nil
 }
 
@@ -99,6 +140,9 @@ func (x *exchange) writeTable(code int, meta metav1.ListMeta, items []*stored.Ob
 	table, err := codec.Table(x.route.served.Version, meta, items, x.accept, opts)
 	if err != nil {
 		return apierrors.NewInternalError(err)
+	}
+	if x.record != nil {
+		x.recordAnswer(table, func(a codec.Accept) ([]byte, error) { return codec.Table(x.route.served.Version, meta, items, a, opts) })
 	}
 	x.write(code, table)
 	return nil
@@ -119,6 +163,9 @@ func (x *exchange) writeObject(code int, obj runtime.Object, gvk schema.GroupVer
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
+	if x.record != nil {
+		x.recordAnswer(doc, func(a codec.Accept) ([]byte, error) { return codec.Encode(obj, gvk, a.Media) })
+	}
 	x.write(code, doc)
 	return nil
 }
@@ -126,6 +173,9 @@ func (x *exchange) writeObject(code int, obj runtime.Object, gvk schema.GroupVer
 var statusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 func (x *exchange) writeStatus(status *metav1.Status, code int) error {
+	if x.record != nil {
+		x.record.Status(status)
+	}
 	return x.writeObject(code, status, statusKind)
 }
 
@@ -142,6 +192,10 @@ func (x *exchange) write(code int, doc []byte) {
 	}
 	h := x.w.Header()
 	h.Set("Content-Type", x.accept.Media.ContentType())
+	if x.trace != nil {
+		x.trace.Mark("encode")
+		x.trace.Write(h)
+	}
 	if len(doc) > gzipAbove && x.compresses() {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
@@ -173,7 +227,7 @@ var zippers = sync.Pool{New: func() any {
 }}
 
 func (x *exchange) compresses() bool {
-	if !strings.Contains(x.req.Header.Get("Accept-Encoding"), "gzip") {
+	if !codec.AcceptsGzip(x.req.Header.Get("Accept-Encoding")) {
 		return false
 	}
 	host, _, err := net.SplitHostPort(x.req.RemoteAddr)
@@ -186,12 +240,20 @@ func (x *exchange) compresses() bool {
 
 // pretty is for people: those who ask, and those who look with a browser or curl.
 func (x *exchange) pretty() bool {
-	if v, set := x.route.query["pretty"]; set {
-		return v[0] == "" || v[0] == "1" || v[0] == "true"
+	if v := x.route.query.Get("pretty"); v != "" {
+		pretty, err := strconv.ParseBool(v)
+		return pretty && err == nil
 	}
 	agent := x.req.UserAgent()
 	return strings.HasPrefix(agent, "curl/") || strings.HasPrefix(agent, "Wget/") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
+
+// maxWarnings is how many bytes of warnings an answer carries; beyond, a warning is cut to maxWarning, and dropped if that does not fit either. The numbers are
+// those of Kubernetes: clients bound the headers that they read.
+const (
+	maxWarnings = 4096
+	maxWarning  = 256
+)
 
 // warn adds a warning header, once per text.
 func (x *exchange) warn(text string) {
@@ -202,6 +264,14 @@ func (x *exchange) warn(text string) {
 		x.warned = map[string]bool{}
 	}
 	x.warned[text] = true
+	room := maxWarnings - x.told
+	if len(text) > room {
+		text = strings.ToValidUTF8(text[:min(len(text), maxWarning)], "")
+	}
+	if len(text) > room {
+		return
+	}
+	x.told += len(text)
 	if header, err := utilnet.NewWarningHeader(299, "-", text); err == nil {
 		x.w.Header().Add("Warning", header)
 	}
@@ -213,7 +283,9 @@ func (x *exchange) fail(err error) {
 		x.server.cfg.Log.Debug("a request failed after its answer began", "path", x.req.URL.Path, "error", err)
 		return
 	}
-	if errors.Is(err, errNoRoute) {
+	if errors.Is(err, errNoRoute) && x.route.ref.Resource != "" && x.server.registry.Serves(x.route.ref.GroupVersion()) {
+		err = errNoResource
+	} else if errors.Is(err, errNoRoute) {
 		http.Error(x.w, errNoRoute.Error(), http.StatusNotFound)
 		return
 	}
@@ -238,7 +310,7 @@ func (x *exchange) statusOf(err error) metav1.Status {
 	if !errors.As(err, &api) {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
-			api = apierrors.NewTimeoutError("the server did not finish this request within its time limit", 1)
+			api = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 		case errors.Is(err, context.Canceled):
 			api = apierrors.NewServiceUnavailable("the request was cancelled")
 		default:

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"github.com/yare-project/yare/controllers/bootstrap"
 	"github.com/yare-project/yare/controllers/certificates"
 	"github.com/yare-project/yare/controllers/cronjob"
 	"github.com/yare-project/yare/controllers/daemonset"
@@ -23,6 +24,8 @@ import (
 	"github.com/yare-project/yare/controllers/rootca"
 	"github.com/yare-project/yare/controllers/served"
 	"github.com/yare-project/yare/controllers/serviceaccount"
+	"github.com/yare-project/yare/controllers/serviceaccounttoken"
+	"github.com/yare-project/yare/controllers/servicecidr"
 	"github.com/yare-project/yare/controllers/statefulset"
 	"github.com/yare-project/yare/controllers/tainteviction"
 	"github.com/yare-project/yare/controllers/ttl"
@@ -39,6 +42,8 @@ type Config struct {
 	Served served.List
 	// Signer signs the certificates that nodes ask for; nil leaves their requests to somebody else.
 	Signer certificates.Signer
+	// SignSecret makes a service account's token for a Secret; nil leaves such Secrets empty.
+	SignSecret func(namespace, account, accountUID, secret string) (string, error)
 	// NodeIPAM hands out pod ranges to nodes; nil leaves that to somebody else.
 	NodeIPAM *nodeipam.Config
 	// NodeLifecycle are its times and rates; zero values are defaults.
@@ -74,6 +79,11 @@ func All(c Config) []loop.Descriptor {
 		resourcequota.Descriptor(c.Served, c.Quota),
 		persistentvolume.Descriptor(),
 		volumeprotection.Descriptor(),
+		servicecidr.Descriptor(),
+	}
+	all = append(all, bootstrap.CleanerDescriptor(), bootstrap.SignerDescriptor(), serviceaccounttoken.CleanerDescriptor())
+	if c.SignSecret != nil {
+		all = append(all, serviceaccounttoken.Descriptor(serviceaccounttoken.Config{CA: c.CA, Sign: c.SignSecret}))
 	}
 	if c.Signer != nil {
 		all = append(all, certificates.Descriptor(certificates.Config{Signer: c.Signer}))

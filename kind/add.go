@@ -44,11 +44,14 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		ValidateName:    def.ValidateName,
 		Scale:           e.scale(def.Scale),
 		OrphanByDefault: def.OrphanByDefault,
+		OrphanWarning:   def.OrphanWarning,
 		CreateOnUpdate:  def.CreateOnUpdate,
 		RequireVersion:  def.RequireVersion,
+		AnyFinalizer:    group.AnyFinalizer || def.AnyFinalizer,
 		StatusOnCreate:  def.StatusOnCreate,
 		OnDelete:        e.one(def.OnDelete),
 		ReturnDeleted:   def.ReturnDeleted,
+		Body:            def.Body,
 		TTL:             def.TTL,
 	}
 	if def.KeepDeleted != nil {
@@ -69,11 +72,14 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 	}
 	e.status(k, def)
 	e.functions(k, def)
+	if round := rounderOf(reflect.TypeFor[T]()); round != nil && !k.Virtual {
+		k.Round = func(o Object) { round(reflect.ValueOf(e.typed(o)).Elem()) }
+	}
 	k.Versions = append(k.Versions, Version{
 		GroupVersionKind: k.Hub, Names: names,
 		New:     func() runtime.Object { return e.object(new(T)) },
 		NewList: listOf(group, k.Hub),
-		Columns: e.columns(def.Columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(def.Fields),
+		Columns: e.columns(def.Columns), NoAge: def.NoAge, NoName: def.NoName, Ordered: def.Ordered, Fields: e.fields(def.Fields), Warning: def.Warning,
 	})
 	for _, s := range def.Served {
 		k.Versions = append(k.Versions, e.served(k, def, s))
@@ -152,6 +158,9 @@ func (e eraser[T]) functions(k *Kind, def Def[T]) {
 	if def.Claims != nil {
 		k.Claims = func(o Object) []Claim { return def.Claims(e.typed(o)) }
 	}
+	if def.Attendants != nil {
+		k.Attendants = func(o Object) []Attendant { return def.Attendants(e.typed(o)) }
+	}
 	if def.Grace != nil {
 		k.Grace = func(o Object, opts *metav1.DeleteOptions) int64 { return def.Grace(e.typed(o), opts) }
 	}
@@ -216,7 +225,7 @@ func (e eraser[T]) scale(s *Scale[T]) *ErasedScale {
 }
 
 func (e eraser[T]) sub(s Sub[T]) ErasedSub {
-	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Named: s.Named,
+	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Named: s.Named, NoPatch: s.NoPatch,
 		Replace: e.two(s.Replace), Validate: e.check(s.Validate)}
 	if s.Create != nil {
 		out.Create = func(ctx context.Context, env Env, parent Object, body runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
@@ -250,7 +259,7 @@ func (e eraser[T]) served(k *Kind, def Def[T], s Served[T]) Version {
 		GroupVersionKind: s.GroupVersion.WithKind(names.Kind), Names: names, New: s.New, NewList: s.NewList,
 		To:      func(hub Object) (runtime.Object, error) { return s.To(e.typed(hub)) },
 		From:    func(o runtime.Object) (Object, error) { t, err := s.From(o); return e.object(t), err },
-		Columns: e.columns(columns), NoAge: def.NoAge, NoName: def.NoName, Fields: e.fields(fields), Validate: e.check(s.Validate),
+		Columns: e.columns(columns), NoAge: def.NoAge, NoName: def.NoName, Ordered: def.Ordered, Fields: e.fields(fields), Validate: e.check(s.Validate),
 	}
 }
 

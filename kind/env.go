@@ -24,7 +24,6 @@ type Settings struct {
 	TokenIssuer      string
 	TokenAudiences   []string
 	EventTTL         time.Duration
-	AllowPrivileged  bool
 	NodeAgentPort    int
 	ServiceNodeRange string
 }

@@ -41,20 +41,29 @@ type Kind struct {
 	Assign func(env Env, taken func(pool, value string) bool, new, old Object) field.ErrorList
 	Claims func(obj Object) []Claim
 
+	Attendants func(obj Object) []Attendant
+
 	Grace           func(obj Object, options *metav1.DeleteOptions) int64
 	OrphanByDefault bool
+	OrphanWarning   string
 	CreateOnUpdate  bool
 	RequireVersion  bool
+	AnyFinalizer    bool
 	StatusOnCreate  bool
 	KeepDeleted     func(obj Object) bool
 	OnDelete        func(obj Object)
 	ReturnDeleted   bool
+	Body            int64
 
 	// Spec is what metadata.generation counts changes of; nil when the kind has no generation.
 	Spec func(obj Object) any
 	// CopyStatus sets dst's status to a copy of src's; ResetStatus empties it.
 	CopyStatus  func(dst, src Object)
 	ResetStatus func(obj Object)
+
+	// Round cuts the times of an object that is about to be stored to what the wire can carry (whole seconds, for a MicroTime microseconds): a client that
+	// writes back what it read must change nothing, and an object read from disk must be the one that was stored. obj is the caller's own.
+	Round func(obj Object)
 
 	// TTL is how long an object lives after its last write; nil or zero: for ever.
 	TTL func(Settings) time.Duration
@@ -82,6 +91,10 @@ type Version struct {
 	Columns []ErasedColumn
 	NoAge   bool
 	NoName  bool
+	// Ordered columns stand in the order given, those for wide output too.
+	Ordered bool
+	// Warning is told to everybody who uses the version.
+	Warning string
 	// Validate is checked besides the kind's own when a write came through this version.
 	Validate func(new, old Object) field.ErrorList
 	// Fields are the field selectors beyond metadata's.
@@ -95,10 +108,6 @@ type Version struct {
 	ListKind string
 	// NoStatus and NoScale take a subresource of the kind from this version: its status is then written with the object.
 	NoStatus, NoScale bool
-	// Ordered columns stand in the order given, those for wide output too.
-	Ordered bool
-	// Warning is told to everybody who uses the version.
-	Warning string
 	// Settle finishes a decoded object: it checks metadata, drops what the schema does not have and fills in defaults. unknown names what was
 	// dropped; err says why the object cannot be of the kind.
 	Settle func(obj runtime.Object) (unknown []error, err error)
@@ -148,6 +157,7 @@ type ErasedSub struct {
 	Methods  []string
 	Verb     string
 	Named    bool
+	NoPatch  bool
 }
 
 // Resource is the plural name with the group: the name of the kind's table and the subject of authorization.

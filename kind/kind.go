@@ -52,6 +52,9 @@ type Group struct {
 	AddToScheme []func(*runtime.Scheme) error
 	Kinds       []*Kind
 
+	// AnyFinalizer lets objects have finalizers without a domain that are not the cluster's own.
+	AnyFinalizer bool
+
 	scheme *runtime.Scheme
 }
 
@@ -101,6 +104,10 @@ type Def[T any] struct {
 	// NoName says that Columns has its own Name column, which the engine then doesn't put first: for an Event, which leads with its time, and for
 	// classes, whose name tells the default.
 	NoName bool
+	// Ordered says that columns stand in the order given, where otherwise those for wide output come last.
+	Ordered bool
+	// Warning is told to everybody who uses the hub version: that it is deprecated.
+	Warning string
 	// Fields are the field selectors beyond metadata.name and metadata.namespace.
 	Fields map[string]func(obj *T) string
 
@@ -116,13 +123,21 @@ type Def[T any] struct {
 	Assign func(env Env, taken func(pool, value string) bool, new, old *T) field.ErrorList
 	Claims func(obj *T) []Claim
 
+	// Attendants are objects of other kinds that exist exactly as long as obj says so: they are made and deleted in the transaction that writes obj
+	// (a Service's IPAddresses). One that is there already, of whomever, makes the write fail.
+	Attendants func(obj *T) []Attendant
+
 	// Grace makes deletion graceful: it returns the seconds to wait for whoever finishes the deletion (a Pod's node); 0 deletes at once.
 	// options is nil when a collection is deleted without any.
 	Grace func(obj *T, options *metav1.DeleteOptions) int64
 	// OrphanByDefault keeps dependents when a delete names no propagation policy (batch/v1 Job).
 	OrphanByDefault bool
+	// OrphanWarning is told to who deletes an object without a propagation policy.
+	OrphanWarning string
 	// CreateOnUpdate lets a PUT make an object that is not there.
 	CreateOnUpdate bool
+	// AnyFinalizer is the group's for this kind alone.
+	AnyFinalizer bool
 	// RequireVersion refuses an update without resourceVersion.
 	RequireVersion bool
 	// SpecOf extracts what metadata.generation counts changes of; nil means the Spec field if T has one, else nothing is counted.
@@ -138,6 +153,9 @@ type Def[T any] struct {
 	OnDelete func(obj *T)
 	// ReturnDeleted answers a delete that removes the object at once with its last state, where other kinds answer with a Status.
 	ReturnDeleted bool
+	// Body is how many bytes a request about the kind may carry where that is more than the server allows others. It is for kinds that only
+	// administrators write.
+	Body int64
 
 	// TTL makes objects expire: each is deleted this long after its last write. Zero or a nil function keeps them.
 	TTL func(Settings) time.Duration
@@ -148,6 +166,14 @@ type Def[T any] struct {
 
 // Claim is a value that one object of a kind holds exclusively, such as {"ip", "10.43.0.10"} or {"port/TCP", "30080"}.
 type Claim struct{ Pool, Value string }
+
+// Attendant is an object of another kind that goes with one. Kinds that nobody serves have no attendants.
+type Attendant struct {
+	Resource schema.GroupResource
+	Object   Object
+	// Mine tells whether what has the object's name now is the attendant, and not somebody else's object.
+	Mine func(found Object) bool
+}
 
 // Column is one column of a table. Value gets the time of the request, for ages; it returns a string, an integer or a bool.
 type Column[T any] struct {
@@ -187,6 +213,8 @@ type Sub[T any] struct {
 	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
 	// authorizes for name (or for the name as the URL spells it), and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
 	Named bool
+	// NoPatch limits a Replace to updates: it can be neither read nor patched.
+	NoPatch bool
 }
 
 // Target is where a Connect goes.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/randfill"
@@ -80,6 +81,7 @@ func TestRoundTrip(t *testing.T) {
 				obj := filled(f, v)
 				roundTrip(t, v, obj, "JSON", func() (runtime.Object, error) { return throughJSON(v, obj, false) })
 				roundTrip(t, v, obj, "YAML", func() (runtime.Object, error) { return throughJSON(v, obj, true) })
+				roundTrip(t, v, obj, "CBOR", func() (runtime.Object, error) { return throughCBOR(v, obj) })
 				roundTrip(t, v, obj, "protobuf", func() (runtime.Object, error) { return throughProtobuf(v, obj) })
 			}
 		}
@@ -120,6 +122,18 @@ func throughJSON(v *kind.Version, obj runtime.Object, asYAML bool) (runtime.Obje
 	}
 	back := v.New()
 	return back, json.Unmarshal(encoded, back)
+}
+
+func throughCBOR(v *kind.Version, obj runtime.Object) (runtime.Object, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(v.GroupVersionKind, v.New())
+	s := cbor.NewSerializer(scheme, scheme, cbor.Strict(true))
+	var encoded bytes.Buffer
+	if err := s.Encode(obj, &encoded); err != nil {
+		return nil, err
+	}
+	back, _, err := s.Decode(encoded.Bytes(), nil, v.New())
+	return back, err
 }
 
 func throughProtobuf(v *kind.Version, obj runtime.Object) (runtime.Object, error) {

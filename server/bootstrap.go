@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,15 +29,27 @@ const Joiners = "system:bootstrappers:yare:node"
 // bootstrap brings into the cluster what every cluster has: namespaces, roles, the Service of the API server itself and that of DNS.
 func (p *plane) bootstrap(ctx context.Context) error {
 	api := p.gate.Local(superuser)
-	roles := slices.Concat(p.loops.roles(), joinBindings(), settingsRoles())
-	err := access.Ensure(ctx, api, access.Bootstrap{Roles: roles, Log: p.config.Log, Authentication: &access.Authentication{
-		ClientCA: p.pki.Cluster.CertPEM(), FrontProxyCA: p.pki.FrontProxy.CertPEM(), FrontProxyNames: []string{"front-proxy-client"},
-	}})
+	roles := p.loops.roles()
+	if !p.config.APIOnly {
+		roles = slices.Concat(roles, joinBindings(), settingsRoles(), clusterInfoRoles())
+	}
+	facts, err := p.published()
 	if err != nil {
 		return err
 	}
-	if err := publishSettings(ctx, api, p.config); err != nil {
+	flows := make(chan error, 1)
+	go func() { flows <- p.ensureFlows(ctx) }()
+	err = access.Ensure(ctx, api, access.Bootstrap{Roles: roles, Log: p.config.Log, Authentication: facts})
+	if err = errors.Join(err, <-flows); err != nil {
 		return err
+	}
+	if !p.config.APIOnly {
+		if err := publishSettings(ctx, api, p.config); err != nil {
+			return err
+		}
+		if err := errors.Join(p.publishClusterInfo(ctx, api), p.trackTokens(ctx, api)); err != nil {
+			return err
+		}
 	}
 	if err := p.ensureServiceCIDR(ctx, api); err != nil {
 		return err
@@ -116,19 +129,22 @@ func (p *plane) ownServices() []ownService {
 	port := func(name string, protocol corev1.Protocol, number, target int) corev1.ServicePort {
 		return corev1.ServicePort{Name: name, Protocol: protocol, Port: int32(number), TargetPort: intstr.FromInt(target)}
 	}
-	return []ownService{
+	services := []ownService{
 		{
 			namespace: metav1.NamespaceDefault, name: "kubernetes", labels: map[string]string{"component": "apiserver", "provider": "kubernetes"},
 			ip: c.KubernetesService(), at: c.AdvertiseAddress, ports: []corev1.ServicePort{port("https", corev1.ProtocolTCP, 443, c.HTTPSPort)},
 		},
-		{
-			// Each node answers DNS at the Service's own address.
-			namespace: metav1.NamespaceSystem, name: "kube-dns",
-			labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"},
-			ip:     c.ClusterDNS, at: c.ClusterDNS,
-			ports: []corev1.ServicePort{port("dns", corev1.ProtocolUDP, 53, 53), port("dns-tcp", corev1.ProtocolTCP, 53, 53)},
-		},
 	}
+	if c.APIOnly {
+		return services
+	}
+	return append(services, ownService{
+		// Each node answers DNS at the Service's own address.
+		namespace: metav1.NamespaceSystem, name: "kube-dns",
+		labels: map[string]string{"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"},
+		ip:     c.ClusterDNS, at: c.ClusterDNS,
+		ports: []corev1.ServicePort{port("dns", corev1.ProtocolUDP, 53, 53), port("dns-tcp", corev1.ProtocolTCP, 53, 53)},
+	})
 }
 
 func ensureService(ctx context.Context, api client.Transport, s ownService) error {

@@ -3,12 +3,12 @@ package server
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/yare-project/yare/internal/kubeconfig"
+	"github.com/yare-project/yare/internal/resident"
 )
 
 // PIDFile, in the data folder, names the process that runs from it.
@@ -35,8 +35,10 @@ func Start(ctx context.Context, c *Config) (*Cluster, error) {
 		defer cancel()
 		return nil, errors.Join(err, cl.stack.stop(stop))
 	}
-	// What the start needed and nothing needs any more goes back to the system now, not minutes later.
-	go debug.FreeOSMemory()
+	// What the start or a busy time needed and nothing needs any more goes back to the system soon.
+	if !c.throwaway() { // a test's process may start many, and needs its memory again
+		cl.stack.run("memory", func(ctx context.Context) error { return resident.Run(ctx, c.Clock, c.Log) })
+	}
 	return cl, nil
 }
 

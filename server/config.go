@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/utils/clock"
+
+	"github.com/yare-project/yare/apiserver"
+	"github.com/yare-project/yare/apiserver/audit"
 )
 
 // Backend names where the state lives.
@@ -38,6 +42,14 @@ type Config struct {
 	AdvertiseAddress netip.Addr
 	// TLSNames are further DNS names and addresses for the API server's certificate.
 	TLSNames []string
+	// Listener is an open socket for the API server instead of BindAddress and HTTPSPort: whoever wants a free port opens port 0. Stopping closes it.
+	Listener net.Listener
+	// Keys are files that stand for the cluster's own certificates and keys.
+	Keys Keys
+	// Identity is who else is believed, and who decides what they may do.
+	Identity Identity
+	// FrontProxy is who may speak for users.
+	FrontProxy FrontProxy
 	// Token lets a bearer act as cluster administrator ("--token"); empty means none.
 	Token string
 
@@ -45,6 +57,24 @@ type Config struct {
 	NodeIP   netip.Addr
 	// AgentPort is the node agent's HTTPS port.
 	AgentPort int
+	// APIOnly runs the API server and nothing around it: no node, no scheduler, no Services of the cluster's own, and of the loops only those that
+	// Controllers names. With Memory and without a DataDir, nothing is written to disk.
+	APIOnly bool
+	// Controllers picks the loops as kube-controller-manager's --controllers does: "*" is all of them, a name one, and "-" before a name leaves it
+	// out. Nil means all, with APIOnly none.
+	Controllers []string
+	// EnableAdmissionPlugins and DisableAdmissionPlugins switch the built-in admission plugins, as kube-apiserver's flags of these names do.
+	EnableAdmissionPlugins, DisableAdmissionPlugins []string
+	// NotReadySeconds and UnreachableSeconds are how long pods that do not say stay on a node that is not ready or not reachable; nil: 300.
+	NotReadySeconds, UnreachableSeconds *int64
+	// AdmissionConfigFile is the path of an AdmissionConfiguration that configures admission plugins. Empty: they have their defaults.
+	AdmissionConfigFile string
+	// Audit says what is recorded of requests, and where.
+	Audit audit.Options
+	// AtRest says what is encrypted on disk.
+	AtRest AtRest
+	// Observe hears of every request that is answered, in its goroutine. Nil: nobody does.
+	Observe func(apiserver.AuditEvent)
 	// WithoutNode runs the control plane alone.
 	WithoutNode bool
 	NodeLabels  map[string]string
@@ -63,6 +93,9 @@ type Config struct {
 	// CRI, when set, is a container runtime in this process that runs no real containers: networks, mounts and control groups are left alone.
 	CRI func() (internalapi.RuntimeService, internalapi.ImageManagerService)
 
+	// Load is how the API server shares itself out among its clients, and how it ends.
+	Load Load
+
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty means the default profile.
 	SchedulerConfig string
 
@@ -74,19 +107,17 @@ type Config struct {
 
 // Complete fills defaults and refuses what cannot work, one clear line a fault.
 func (c *Config) Complete() error {
-	if c.DataDir == "" {
-		c.DataDir = "/var/lib/yare"
+	if err := c.completeFolder(); err != nil {
+		return err
 	}
-	dir, err := filepath.Abs(c.DataDir)
-	if err != nil {
-		return fmt.Errorf("--data-dir %q: %w", c.DataDir, err)
-	}
-	c.DataDir = dir
 	if c.Backend == "" {
 		c.Backend = Disk
 	}
 	if c.Backend != Disk && c.Backend != Memory {
 		return fmt.Errorf("--store %q is not known: use disk or memory", c.Backend)
+	}
+	if at, ok := c.listenerAddress(); ok {
+		c.BindAddress, c.HTTPSPort = at.Addr(), int(at.Port())
 	}
 	setDefault(&c.BindAddress, netip.IPv4Unspecified())
 	setDefault(&c.HTTPSPort, 6443)
@@ -104,7 +135,8 @@ func (c *Config) Complete() error {
 	if c.Steps == nil {
 		c.Steps = func(Step) {}
 	}
-	return errors.Join(c.completeNode(), c.completeNetwork())
+	c.WithoutNode = c.WithoutNode || c.APIOnly
+	return errors.Join(c.completeNode(), c.completeNetwork(), c.FrontProxy.check(), c.Keys.check(), c.checkControllers(), c.choice().Check(), c.Audit.Validate(), c.AtRest.check(), c.Load.complete())
 }
 
 func (c *Config) completeNode() error {

@@ -36,13 +36,20 @@ func (p *plane) declareLoops(context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range controllers.All(controllers.Config{
+	for _, d := range c.pick(controllers.All(controllers.Config{
 		CA: p.pki.Cluster.CertPEM(), Signer: p.pki.Cluster, Served: p.served, NodeIPAM: &nodeipam.Config{Cluster: c.ClusterCIDR},
-		Quota: p.quota,
-	}) {
+		Quota: p.quota, SignSecret: p.tokens.Tokens.IssueForSecret,
+	})) {
 		if err := l.runtime.Add(d); err != nil {
 			return err
 		}
+	}
+	if err := p.keepFlows(l); err != nil {
+		return err
+	}
+	p.loops = l
+	if c.APIOnly {
+		return nil
 	}
 	profiles, err := scheduler.LoadConfig(c.SchedulerConfig)
 	if err != nil {
@@ -56,7 +63,6 @@ func (p *plane) declareLoops(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: %w", err)
 	}
-	p.loops = l
 	return nil
 }
 
@@ -79,7 +85,7 @@ func (p *plane) served(context.Context) ([]served.Resource, error) {
 			Namespaced: k.Scope == kind.Namespaced, Verbs: k.Verbs,
 		})
 	}
-	return out, nil
+	return p.servedElsewhere(out)
 }
 
 // preferred is the version in which loops see a kind: the one that costs no conversion, if it is served.
@@ -105,8 +111,10 @@ func (l *loops) roles() []runtime.Object {
 func (p *plane) runLoops(ctx context.Context) error {
 	l, s := p.loops, p.cluster.stack
 	s.run("caches", func(ctx context.Context) error { l.caches.Run(ctx); return nil })
-	s.run("scheduler events", func(ctx context.Context) error { l.events.Run(ctx); return nil })
 	s.run("loops", l.runtime.Run)
-	s.run("scheduler", l.scheduler.Run)
+	if l.scheduler != nil {
+		s.run("scheduler events", func(ctx context.Context) error { l.events.Run(ctx); return nil })
+		s.run("scheduler", l.scheduler.Run)
+	}
 	return nil
 }

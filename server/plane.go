@@ -16,10 +16,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/yare-project/yare/apiserver"
+	"github.com/yare-project/yare/apiserver/aggregation"
 	"github.com/yare-project/yare/apiserver/authn"
 	"github.com/yare-project/yare/apiserver/authz"
 	"github.com/yare-project/yare/apiserver/discovery"
 	"github.com/yare-project/yare/apiserver/dynamic"
+	"github.com/yare-project/yare/apiserver/encryption"
+	"github.com/yare-project/yare/apiserver/fairness"
+	"github.com/yare-project/yare/apiserver/measure"
 	"github.com/yare-project/yare/apiserver/openapi"
 	"github.com/yare-project/yare/internal/kubeconfig"
 	"github.com/yare-project/yare/internal/pidfile"
@@ -29,7 +33,6 @@ import (
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds"
 	"github.com/yare-project/yare/kinds/access"
-	"github.com/yare-project/yare/kinds/admission"
 	"github.com/yare-project/yare/store"
 	"github.com/yare-project/yare/store/disk"
 	"github.com/yare-project/yare/store/mem"
@@ -49,8 +52,11 @@ type plane struct {
 	rbac    *authz.RBAC
 	nodes   *access.Node
 	dynamic *dynamic.Plugin // webhooks and policies
+	others  *aggregation.Aggregator
+	fair    *fairness.Controller // nil without priority and fairness
 	loops   *loops
-	quota   *quota.Ledger // between the admission that charges and the loop that counts
+	sealed  *encryption.Encryption // nil: nothing is encrypted on disk
+	quota   *quota.Ledger          // between the admission that charges and the loop that counts
 }
 
 // gateLookup breaks the circle between the gate and what authenticates for it: it is filled once the gate exists.
@@ -64,13 +70,16 @@ func startPlane(ctx context.Context, cl *Cluster) (*plane, error) {
 	}{
 		{"open the store", p.openStore},
 		{"load certificates", p.openPKI},
+		{"load encryption keys", p.openEncryption},
 		{"build the API server", p.buildGate},
 		{"load custom resources", p.customResources},
+		{"load API services", p.aggregate},
 		{"serve the API", p.serve},
 		{"load roles", p.follow},
 		{"declare the loops", p.declareLoops},
 		{"ensure what a cluster has", p.bootstrap},
 		{"start the loops", p.runLoops},
+		{"register API services", p.registerOwn},
 	} {
 		if err := cl.stack.step(s.name, func() error { return s.do(ctx) }); err != nil {
 			return nil, err
@@ -90,12 +99,19 @@ func (p *plane) openStore(context.Context) error {
 		p.store = s
 	}
 	p.cluster.stack.onStop(func(context.Context) error { return p.store.Close() })
+	if p.config.throwaway() {
+		return nil
+	}
 	return p.cluster.stack.claim(p.config.DataDir)
 }
 
 func (p *plane) openPKI(context.Context) error {
 	var err error
-	p.pki, err = pki.Open(pki.Config{Dir: filepath.Join(p.config.DataDir, "pki"), Clock: p.config.Clock, Log: p.config.Log})
+	dir := filepath.Join(p.config.DataDir, "pki")
+	if p.config.throwaway() {
+		dir = ""
+	}
+	p.pki, err = pki.Open(pki.Config{Dir: dir, Clock: p.config.Clock, Log: p.config.Log})
 	if err != nil {
 		return err
 	}
@@ -106,11 +122,13 @@ func (p *plane) openPKI(context.Context) error {
 func (p *plane) settings() kind.Settings {
 	c := p.config
 	issuer := "https://kubernetes.default.svc." + c.ClusterDomain
-	return kind.Settings{
+	settings := kind.Settings{
 		ServiceCIDRs: []netip.Prefix{c.ServiceCIDR}, NodePortMin: c.NodePorts[0], NodePortMax: c.NodePorts[1],
 		ClusterDomain: c.ClusterDomain, DefaultTokenTTL: time.Hour, MaxTokenTTL: 365 * 24 * time.Hour,
-		TokenIssuer: issuer, TokenAudiences: []string{issuer}, EventTTL: time.Hour, AllowPrivileged: true, NodeAgentPort: c.AgentPort,
+		TokenIssuer: issuer, TokenAudiences: []string{issuer}, EventTTL: time.Hour, NodeAgentPort: c.AgentPort,
 	}
+	c.Keys.issue(&settings)
+	return settings
 }
 
 func (p *plane) buildGate(context.Context) error {
@@ -118,15 +136,24 @@ func (p *plane) buildGate(context.Context) error {
 	settings := p.settings()
 	lookup := &gateLookup{}
 	auth := authn.Config{
-		ClientCA: p.pki.Cluster.Pool(), FrontProxy: &authn.FrontProxy{CA: p.pki.FrontProxy.Pool(), Names: []string{"front-proxy-client"}},
+		ClientCA:     p.pki.Cluster.Pool(),
 		StaticTokens: p.staticTokens(), TokenKey: p.pki.TokenKey, Issuer: settings.TokenIssuer, Audiences: settings.TokenAudiences, MaxTokenLife: settings.MaxTokenTTL,
-		Lookup: lookup, Anonymous: true, AnonymousPaths: []string{"/healthz", "/livez", "/readyz", "/version", "/cacerts"}, Clock: c.Clock, Log: c.Log,
+		Lookup: lookup, SecretUsed: secretUsed(lookup, c.Log), Clock: c.Clock, Log: c.Log,
 	}
-	var err error
+	err := c.Keys.apply(&auth)
+	if err != nil {
+		return err
+	}
+	if auth.FrontProxy, err = c.FrontProxy.trust(p.pki.FrontProxy); err != nil {
+		return err
+	}
+	if err := p.believe(&auth); err != nil {
+		return err
+	}
 	if p.tokens, err = authn.New(auth); err != nil {
 		return err
 	}
-	keys, err := authn.Discovery(auth, "")
+	keys, err := authn.Discovery(auth, c.Keys.ServiceAccountJWKSURI)
 	if err != nil {
 		return err
 	}
@@ -135,31 +162,58 @@ func (p *plane) buildGate(context.Context) error {
 		return err
 	}
 	p.rbac, p.nodes = authz.NewRBAC(), access.NewNode(c.Clock)
-	allow := authz.New(p.nodes, p.rbac)
-	mutators, validators := admission.New(admission.Config{Clock: c.Clock, Quota: p.quota})
-	documents := openapi.New(openapi.Config{Kinds: p.kinds, Definitions: kinds.Definitions(), Title: "Kubernetes", Version: version.Info().GitVersion})
+	allow, err := p.authorizer()
+	if err != nil {
+		return err
+	}
+	mutators, validators, err := p.plugins()
+	if err != nil {
+		return err
+	}
+	if err := p.buildAggregator(lookup); err != nil {
+		return err
+	}
+	auditor, err := c.Audit.Start(c.Clock, c.Log, p.cluster.metrics)
+	if err != nil {
+		return err
+	}
+	if auditor != nil { // closed when all that makes requests has stopped
+		p.cluster.stack.onStop(auditor.Close)
+	}
+	documents := openapi.New(openapi.Config{Kinds: p.kinds, Remote: p.others.Documents, Definitions: kinds.Definitions(), Title: "Kubernetes", Version: version.Info().GitVersion})
+	counts := measure.New(p.cluster.metrics)
+	credentials, err := p.webhookCredentials()
+	if err != nil {
+		return err
+	}
 	p.dynamic = dynamic.New(dynamic.Config{Env: lookup, Kinds: p.kinds, Types: func() managedfields.TypeConverter { return p.gate.Types() }, OpenAPI: documents,
 		// The very same value: nobody outside of this process can be this user, whatever name a certificate or token gives.
-		Exempt: func(r *kind.AdmissionRequest) bool { return r.User == user.Info(superuser) },
+		Exempt:  func(r *kind.AdmissionRequest) bool { return r.User == user.Info(superuser) },
+		Measure: counts, Credentials: credentials,
+		Off:    func(plugin string) bool { return !c.choice().Runs(plugin, false) },
 		Static: mutators, Clock: c.Clock, Log: c.Log})
 	mutators, validators = append(mutators, p.dynamic), dynamic.Before(validators, "ResourceQuota", p.dynamic)
+	p.buildFairness()
 	p.gate, err = apiserver.New(apiserver.Config{
 		Store: p.store, Groups: kinds.Groups(), Settings: settings,
 		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
 		Mutators: mutators, Validators: validators,
-		Discovery: discovery.New(discovery.Config{Kinds: p.kinds}),
-		OpenAPI:   documents,
-		Paths: map[string]http.Handler{
+		Discovery: discovery.New(discovery.Config{Kinds: p.kinds, Place: p.others.Place, Services: p.others.Services}),
+		OpenAPI:   documents, Aggregator: aggregator{p.others},
+		Sealer: p.sealer(), Checks: p.keyChecks(),
+		Fairness: p.fair, Limits: c.Load.limits(),
+		Paths: p.withDebug(map[string]http.Handler{
 			authn.OIDCConfigurationPath: keys, authn.OIDCKeysPath: keys,
 			"/cacerts": http.HandlerFunc(p.serveCA),
-		},
+		}),
 		NodeTLS: pki.ClientTLS(p.pki.Cluster.Pool(), kubelet),
-		Version: version.Info(), Clock: c.Clock, Log: c.Log, Metrics: p.cluster.metrics,
+		Version: version.Info(), Clock: c.Clock, Log: c.Log, Metrics: p.cluster.metrics, Audit: c.Observe, Auditor: auditor, Measure: counts, Hasty: c.throwaway(),
 	})
 	if err != nil {
 		return err
 	}
 	lookup.Env = p.gate.Env()
+	p.followKeys()
 	return nil
 }
 
@@ -197,17 +251,19 @@ func (p *plane) serve(context.Context) error {
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		ips = append(ips, c.BindAddress.AsSlice())
 	}
-	leaf, err := p.pki.Leaf(pki.APIServer(c.ClusterDomain, names, ips))
+	config, err := c.Keys.serving(func() (*pki.Leaf, error) { return p.pki.Leaf(pki.APIServer(c.ClusterDomain, names, ips)) })
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSPort)).String())
-	if err != nil {
-		return fmt.Errorf("cannot listen on port %d: %w; choose another with --https-listen-port", c.HTTPSPort, plain(err))
+	listener := c.Listener
+	if listener == nil {
+		if listener, err = net.Listen("tcp", netip.AddrPortFrom(c.BindAddress, uint16(c.HTTPSPort)).String()); err != nil {
+			return fmt.Errorf("cannot listen on port %d: %w; choose another with --https-listen-port", c.HTTPSPort, plain(err))
+		}
 	}
-	config := pki.ServerTLS(leaf)
 	// Client certificates are asked for, never demanded: tokens are as good. Who may come is decided by the authenticator.
 	config.ClientAuth = tls.RequestClientCert
+	p.cluster.stack.leave = p.takeLeave
 	p.cluster.stack.run("API server", func(ctx context.Context) error { return p.gate.Serve(ctx, listener, config) })
 	return nil
 }
@@ -219,7 +275,12 @@ func (p *plane) follow(ctx context.Context) error {
 	p.cluster.stack.run("roles", func(ctx context.Context) error { return p.rbac.Run(ctx, source, c.Clock, c.Log) })
 	p.cluster.stack.run("node rights", func(ctx context.Context) error { return p.nodes.Run(ctx, source, c.Log) })
 	p.cluster.stack.run("webhooks and policies", func(ctx context.Context) error { return p.dynamic.Run(ctx, source) })
-	for _, synced := range []<-chan struct{}{p.rbac.Synced(), p.nodes.Synced(), p.dynamic.Synced()} {
+	wait := []<-chan struct{}{p.rbac.Synced(), p.nodes.Synced(), p.dynamic.Synced()}
+	if p.fair != nil {
+		p.cluster.stack.run("priority and fairness", func(ctx context.Context) error { return p.fair.Run(ctx, source) })
+		wait = append(wait, p.fair.Synced())
+	}
+	for _, synced := range wait {
 		select {
 		case <-synced:
 		case <-ctx.Done():
@@ -231,20 +292,25 @@ func (p *plane) follow(ctx context.Context) error {
 
 // admin makes the owner's kubeconfig entry.
 func (p *plane) admin(name string) kubeconfig.Entry {
-	c := p.config
-	host := c.BindAddress
-	if host.IsUnspecified() {
-		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	entry := kubeconfig.Entry{Name: name, Server: "https://" + netip.AddrPortFrom(host, uint16(c.HTTPSPort)).String(), CA: p.pki.Cluster.CertPEM()}
+	entry := p.address(name)
 	leaf, err := p.pki.Leaf(pki.Admin())
 	if err == nil {
 		entry.Cert, entry.Key, err = leaf.PEM()
 	}
 	if err != nil {
-		c.Log.Error("no administrator certificate for the kubeconfig", "error", err)
+		p.config.Log.Error("no administrator certificate for the kubeconfig", "error", err)
 	}
 	return entry
+}
+
+// address is a kubeconfig entry without a user.
+func (p *plane) address(name string) kubeconfig.Entry {
+	c := p.config
+	host := c.BindAddress
+	if host.IsUnspecified() {
+		host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return kubeconfig.Entry{Name: name, Server: "https://" + netip.AddrPortFrom(host, uint16(c.HTTPSPort)).String(), CA: p.pki.Cluster.CertPEM()}
 }
 
 var (

@@ -18,8 +18,10 @@ func (c *Config) preflight() error {
 	if err := pki.CheckClock(c.Clock.Now()); err != nil {
 		return err
 	}
-	if err := checkPort("--https-listen-port", c.BindAddress, c.HTTPSPort); err != nil {
-		return err
+	if c.Listener == nil {
+		if err := checkPort("--https-listen-port", c.BindAddress, c.HTTPSPort); err != nil {
+			return err
+		}
 	}
 	if !c.WithoutNode && c.CRI == nil {
 		if err := c.checkNode(); err != nil {
@@ -30,6 +32,9 @@ func (c *Config) preflight() error {
 }
 
 func (c *Config) makeFolder() error {
+	if c.throwaway() {
+		return nil
+	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the data folder %s: %w; give another with --data-dir", c.DataDir, plain(err))
 	}

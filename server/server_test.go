@@ -42,11 +42,12 @@ const patience = 20 * time.Second
 // quick is a whole cluster in this process: the store in memory, the containers pretended.
 type quick struct {
 	*testing.T
+	stop   func() // ends the cluster, as a signal does; the test's end waits for it
 	config string // path of the administrator's kubeconfig
 	api    kubernetes.Interface
 }
 
-func startQuick(t *testing.T) *quick {
+func startQuick(t *testing.T, adjust ...func(*server.Config)) *quick {
 	t.Helper()
 	c := &server.Config{
 		DataDir: t.TempDir(), Backend: server.Memory, BindAddress: netip.MustParseAddr("127.0.0.1"), HTTPSPort: freePort(t), AgentPort: freePort(t),
@@ -55,6 +56,9 @@ func startQuick(t *testing.T) *quick {
 			r := fake.New(fake.Config{})
 			return r, r
 		},
+	}
+	for _, f := range adjust {
+		f(c)
 	}
 	if err := c.Complete(); err != nil {
 		t.Fatal(err)
@@ -74,7 +78,7 @@ func startQuick(t *testing.T) *quick {
 			t.Errorf("the end: %v", err)
 		}
 	})
-	q := &quick{T: t, config: filepath.Join(c.DataDir, "kubeconfig")}
+	q := &quick{T: t, stop: end, config: filepath.Join(c.DataDir, "kubeconfig")}
 	if err := kubeconfig.Write(q.config, cluster.Admin("quick")); err != nil {
 		t.Fatal(err)
 	}

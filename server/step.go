@@ -25,6 +25,8 @@ type stack struct {
 	stops   []func(context.Context) error
 	running sync.WaitGroup
 	failed  chan error
+	// leave, if set, is done before anything is stopped, with all of it still at work.
+	leave func(failed <-chan error)
 }
 
 func newStack(c *Config) *stack {
@@ -79,9 +81,12 @@ func (s *stack) wait(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+		if s.leave != nil {
+			s.leave(s.failed)
+		}
 	case err = <-s.failed:
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime+s.config.Load.RequestTimeout) // the last request may take that long
 	defer cancel()
 	return errors.Join(err, s.stop(stop))
 }

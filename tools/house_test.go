@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"examples":    {"*"},
 	"tools":       {"*"},
 	"yaretest":    {"*"},
+	"bench":       {"internal"},
 	"server":      {"sim", "autoscaler", "workflow", "controllers", "scheduler", "node", "proxy", "dns", "loop", "client", "apiserver", "kinds", "kind", "store", "api", "internal"},
 	"autoscaler":  {"loop", "client", "api", "internal"},
 	"workflow":    {"loop", "client", "api", "internal"},

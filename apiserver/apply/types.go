@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	applyconfigurations "k8s.io/client-go/applyconfigurations"
 	smdschema "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
@@ -35,14 +34,14 @@ func NewTypes(scheme *runtime.Scheme) *Types {
 	return &Types{scheme: scheme, deduced: managedfields.NewDeducedTypeConverter(), forms: map[schema.GroupVersionKind]form{}}
 }
 
-// Load parses the schemas, which takes a moment; without it the first write does.
+// Load reads the schemas, which takes a moment; without it the first write does.
 func (t *Types) Load() { t.converter() }
 
 func (t *Types) converter() managedfields.TypeConverter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known == nil {
-		t.known = applyconfigurations.NewTypeConverter(t.scheme)
+		t.known = managedfields.NewSchemeTypeConverter(t.scheme, builtin())
 	}
 	return t.known
 }

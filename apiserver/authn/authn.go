@@ -1,5 +1,6 @@
-// Package authn tells who makes a request: by client certificate, front proxy, service-account token, bootstrap token or static token,
-// and, if nothing was presented, as system:anonymous. It also issues service-account tokens and serves the documents by which others check them.
+// Package authn tells who makes a request: by client certificate, front proxy, service-account token, bootstrap token, static token or one that
+// somebody else knows (Config.Others: identity providers, a webhook), and, if nothing was presented, as system:anonymous. It judges who may act as somebody
+// else, issues service-account tokens, and serves the documents by which others check them.
 //
 // Guarantees:
 //   - A credential that was presented and is not good never falls back to anonymous: the request is refused.
@@ -13,7 +14,7 @@ package authn
 
 import (
 	"context"
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -46,9 +47,10 @@ type Config struct {
 	FrontProxy *FrontProxy
 	// StaticTokens are credentials that the server's operator chose.
 	StaticTokens []StaticToken
-	// TokenKey signs service-account tokens; TokenKeys are more keys to accept, such as the one before.
-	TokenKey  *ecdsa.PrivateKey
-	TokenKeys []*ecdsa.PublicKey
+	// TokenKey signs service-account tokens; TokenKeys are more keys to accept, such as the one before. They are RSA keys, or ECDSA keys on P-256, P-384
+	// or P-521.
+	TokenKey  crypto.Signer
+	TokenKeys []crypto.PublicKey
 	// Issuer is the "iss" of new tokens, a URL; AcceptIssuers are more to accept.
 	Issuer        string
 	AcceptIssuers []string
@@ -56,13 +58,22 @@ type Config struct {
 	Audiences []string
 	// MaxTokenLife shortens the life that is asked for a token; zero does not.
 	MaxTokenLife time.Duration
+	// ExtendTokens has tokens that pods are given for the API server live for a year, whatever was asked for, for clients that do not read a token
+	// again; with MaxTokenLife, no longer than that.
+	ExtendTokens bool
+	// SecretUsed, if not nil, hears that a token which is kept in a Secret was used on a day (2006-01-02) that its Secret does not tell of yet.
+	SecretUsed func(ctx context.Context, namespace, name, day string)
 	// Lookup finds service accounts, pods, secrets and nodes.
 	Lookup Lookup
 	// Anonymous lets requests without any credential through as system:anonymous. AnonymousPaths, when not empty, only on these paths.
 	Anonymous      bool
 	AnonymousPaths []string
-	Clock          clock.PassiveClock
-	Log            *slog.Logger
+	// AnonymousOn, when not nil, stands for both: it says for each path whether they are let through now.
+	AnonymousOn func(path string) bool
+	// Others know tokens that this package does not. They are asked last, in order.
+	Others []authenticator.Token
+	Clock  clock.PassiveClock
+	Log    *slog.Logger
 }
 
 // Authenticator is an authenticator.Request and an authenticator.Token.
@@ -117,6 +128,9 @@ func (a *Authenticator) addTokens(cfg Config) error {
 		a.tokens = append(a.tokens, static)
 	}
 	if cfg.TokenKey != nil {
+		if _, err := keyID(cfg.TokenKey.Public()); err != nil {
+			return err
+		}
 		if cfg.Issuer == "" || cfg.Lookup == nil || len(cfg.Audiences) == 0 {
 			return errors.New("authn: service-account tokens need Issuer, Audiences and Lookup")
 		}
@@ -125,6 +139,9 @@ func (a *Authenticator) addTokens(cfg Config) error {
 	}
 	if cfg.Lookup != nil {
 		a.tokens = append(a.tokens, &bootstrapTokens{lookup: cfg.Lookup, clock: cfg.Clock, log: cfg.Log})
+	}
+	for _, other := range cfg.Others {
+		a.tokens = append(a.tokens, forAudiences{other, cfg.Audiences})
 	}
 	return nil
 }
@@ -152,6 +169,19 @@ func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.R
 		}, true, nil
 	}
 	return nil, false, nil
+}
+
+// forAudiences asks for the server's own audiences when the caller wants none in particular.
+type forAudiences struct {
+	authenticator.Token
+	own authenticator.Audiences
+}
+
+func (f forAudiences) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if _, ok := authenticator.AudiencesFrom(ctx); !ok && len(f.own) > 0 {
+		ctx = authenticator.WithAudiences(ctx, f.own)
+	}
+	return f.Token.AuthenticateToken(ctx, token)
 }
 
 // maxToken bounds a bearer token, in bytes.
@@ -193,6 +223,9 @@ func withGroup(r *authenticator.Response) *authenticator.Response {
 }
 
 func anonymousOn(cfg Config) func(*http.Request) bool {
+	if cfg.AnonymousOn != nil {
+		return func(req *http.Request) bool { return cfg.AnonymousOn(req.URL.Path) }
+	}
 	return func(req *http.Request) bool {
 		return cfg.Anonymous && (len(cfg.AnonymousPaths) == 0 || slices.Contains(cfg.AnonymousPaths, req.URL.Path))
 	}

@@ -8,12 +8,17 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/asn1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 )
 
-// certificates authenticates by client certificate: the common name is the user, the organizations are the groups.
+// uidAttribute is the object identifier of a user's uid (k8s.io/apimachinery/pkg/apis/asn1).
+var uidAttribute = asn1.X509UID()
+
+// certificates authenticates by client certificate: the common name is the user, the organizations are the groups, and
+// there may be a uid.
 type certificates struct {
 	chains *chains
 }
@@ -34,11 +39,32 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 	if leaf.Subject.CommonName == "" {
 		return nil, false, fmt.Errorf("client certificate with serial number %s names no user: its subject has no common name", leaf.SerialNumber)
 	}
+	uid, err := uidOf(leaf)
+	if err != nil {
+		return nil, false, fmt.Errorf("client certificate of %q is not accepted: %w", leaf.Subject.CommonName, err)
+	}
 	return &authenticator.Response{User: &user.DefaultInfo{
 		Name:   leaf.Subject.CommonName,
+		UID:    uid,
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(fingerprint[:])}},
 	}}, true, nil
+}
+
+// uidOf is the user's uid, which a certificate may have in its subject under Kubernetes' own attribute. It must be one, and say something.
+func uidOf(leaf *x509.Certificate) (string, error) {
+	uid, found := "", false
+	for i := range leaf.Subject.Names {
+		if !leaf.Subject.Names[i].Type.Equal(uidAttribute) {
+			continue
+		}
+		text, ok := leaf.Subject.Names[i].Value.(string)
+		if !ok || text == "" || found {
+			return "", fmt.Errorf("its subject's uid (attribute %s) is not one text", uidAttribute)
+		}
+		uid, found = text, true
+	}
+	return uid, nil
 }
 
 // chains verifies client certificates and remembers which are good until when: a connection's certificate comes with every request.

@@ -17,23 +17,63 @@ import (
 	"github.com/yare-project/yare/apiserver/authz"
 )
 
+// Question is a request as the authorizer will be asked about it, with the user who really makes it.
+type Question interface {
+	Attributes() authorizer.AttributesRecord
+}
+
 // Impersonate returns the user as whom a request shall act by its Impersonate-* headers, after who was found to be allowed each part of
-// it (verb "impersonate"). It returns who and false when nobody is impersonated. The headers are removed. The error is an
-// *apierrors.StatusError.
-func Impersonate(ctx context.Context, h http.Header, who user.Info, a authorizer.Authorizer) (user.Info, bool, error) {
+// it. It returns who and false when nobody is impersonated. The headers are removed. The error is an *apierrors.StatusError.
+//
+// The right may be the old one, verb "impersonate", which holds for every request, or one of those of constrained impersonation (KEP-5284), which hold for
+// chosen requests: see modes. The constrained ones are tried first. The refusal that is told is that of the mode which came furthest.
+func Impersonate(ctx context.Context, h http.Header, who user.Info, a authorizer.Authorizer, request Question) (user.Info, bool, error) {
+	if !impersonates(h) {
+		return who, false, nil
+	}
 	wanted, asked, err := readImpersonation(h)
 	if err != nil || !asked {
 		return who, false, err
 	}
-	for _, attributes := range impersonationChecks(wanted) {
-		attributes.User = who
-		decision, reason, err := a.Authorize(ctx, attributes)
-		if err != nil || decision != authorizer.DecisionAllow {
-			return nil, false, authz.Forbidden(attributes, reason)
+	as, err := impersonateConstrained(ctx, wanted, request, who, a)
+	if as == nil {
+		if e := allowedAll(ctx, a, who, impersonationChecks(wanted)); e == nil {
+			as, err = completeImpersonation(wanted), nil
+		} else if err == nil {
+			err = e
 		}
 	}
+	if err != nil {
+		return nil, false, err
+	}
 	stripImpersonation(h)
-	return completeImpersonation(wanted), true, nil
+	return as, true, nil
+}
+
+// impersonates tells whether there is any of the headers.
+func impersonates(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
+	}
+	return false
+}
+
+// allowedAll returns the first refusal.
+func allowedAll(ctx context.Context, a authorizer.Authorizer, who user.Info, checks []authorizer.AttributesRecord) error {
+	for _, attributes := range checks {
+		attributes.User = who
+		decision, reason, err := a.Authorize(ctx, attributes)
+		if decision == authorizer.DecisionAllow {
+			continue
+		}
+		if err != nil {
+			reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
+		}
+		return authz.Forbidden(attributes, reason)
+	}
+	return nil
 }
 
 // impersonation is what the headers ask for.
@@ -98,7 +138,7 @@ func impersonationChecks(w impersonation) []authorizer.AttributesRecord {
 }
 
 // completeImpersonation adds the groups that follow from who the user is.
-func completeImpersonation(w impersonation) user.Info {
+func completeImpersonation(w impersonation) *user.DefaultInfo {
 	out := w.DefaultInfo
 	if w.account != "" && len(out.Groups) == 0 {
 		out.Groups = serviceaccount.MakeGroupNames(w.namespace)

@@ -2,9 +2,10 @@ package authn
 
 import (
 	"context"
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,16 +23,17 @@ import (
 
 // TokenIssuer signs service-account tokens.
 type TokenIssuer struct {
-	key       *ecdsa.PrivateKey
+	key       crypto.Signer
 	issuer    string
 	audiences []string
 	lookup    Lookup
 	clock     clock.PassiveClock
 	maxLife   time.Duration
+	extend    bool
 }
 
 func newTokenIssuer(cfg Config) *TokenIssuer {
-	return &TokenIssuer{key: cfg.TokenKey, issuer: cfg.Issuer, audiences: cfg.Audiences, lookup: cfg.Lookup, clock: cfg.Clock, maxLife: cfg.MaxTokenLife}
+	return &TokenIssuer{key: cfg.TokenKey, issuer: cfg.Issuer, audiences: cfg.Audiences, lookup: cfg.Lookup, clock: cfg.Clock, maxLife: cfg.MaxTokenLife, extend: cfg.ExtendTokens}
 }
 
 var tokenRequests = schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
@@ -64,13 +66,40 @@ func (t *TokenIssuer) IssueToken(ctx context.Context, namespace, name string, re
 			return nil, err
 		}
 	}
+	expires := claims.Expires
+	t.lengthen(&claims)
 	token, err := sign(rand.Reader, t.key, claims)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	out.CreationTimestamp = metav1.NewTime(now)
-	out.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(claims.Expires.time())}
+	out.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires.time())}
 	return out, nil
+}
+
+// Projected volumes ask for tokens of this many seconds unless a user says otherwise (pkg/serviceaccount in Kubernetes): that is how they are known.
+const (
+	projectedSeconds = 3607
+	extendedSeconds  = 365 * 24 * 3600
+)
+
+// lengthen gives a projected token for the API server a longer life than its holder is told of.
+func (t *TokenIssuer) lengthen(c *Claims) {
+	others := func(a string) bool { return !slices.Contains(t.audiences, a) }
+	if !t.extend || c.Kubernetes.Pod == nil || c.Expires-c.IssuedAt != projectedSeconds || slices.ContainsFunc(c.Audience, others) {
+		return
+	}
+	life := timestamp(extendedSeconds)
+	if limit := timestamp(t.maxLife / time.Second); limit > 0 {
+		life = min(life, limit)
+	}
+	c.Kubernetes.WarnAfter, c.Expires = c.Expires, c.IssuedAt+life
+}
+
+// IssueForSecret signs a token that is kept in a Secret and lives as long as that does.
+func (t *TokenIssuer) IssueForSecret(namespace, account, accountUID, secret string) (string, error) {
+	return sign(rand.Reader, t.key, Claims{Issuer: legacyIssuer, Subject: serviceaccount.MakeUsername(namespace, account),
+		legacy: legacy{Namespace: namespace, Secret: secret, Account: account, AccountUID: accountUID}})
 }
 
 // complete checks the request against the account and fills what it leaves out.

@@ -1,25 +1,18 @@
 package authn
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/sha256"
-	"crypto/x509"
+	"crypto"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"math/big"
 	"strings"
 	"time"
 )
 
-// The JSON Web Tokens of service accounts (RFC 7519), signed with ES256 (RFC 7518 section 3.4) and no other algorithm: what a
-// token's header says about the algorithm is checked, never followed.
-
-const algorithm = "ES256"
+// The JSON Web Tokens of service accounts (RFC 7519). The algorithm is that of the key (package-local algorithmOf): what a token's header says about it is
+// checked, never followed.
 
 var b64 = base64.RawURLEncoding.Strict()
 
@@ -39,6 +32,15 @@ type Claims struct {
 	IssuedAt   timestamp `json:"iat,omitempty"`
 	ID         string    `json:"jti,omitempty"`
 	Kubernetes private   `json:"kubernetes.io,omitzero"`
+	legacy
+}
+
+// legacy are the claims of tokens that are kept in Secrets.
+type legacy struct {
+	Namespace  string `json:"kubernetes.io/serviceaccount/namespace,omitempty"`
+	Secret     string `json:"kubernetes.io/serviceaccount/secret.name,omitempty"`
+	Account    string `json:"kubernetes.io/serviceaccount/service-account.name,omitempty"`
+	AccountUID string `json:"kubernetes.io/serviceaccount/service-account.uid,omitempty"`
 }
 
 // private are Kubernetes' own claims.
@@ -48,6 +50,8 @@ type private struct {
 	Pod            *bound `json:"pod,omitempty"`
 	Secret         *bound `json:"secret,omitempty"`
 	Node           *bound `json:"node,omitempty"`
+	// WarnAfter is when whoever holds the token should have fetched a new one, though this one lives longer.
+	WarnAfter timestamp `json:"warnafter,omitempty"`
 }
 
 // bound names one object, and which of those that ever had the name.
@@ -84,42 +88,6 @@ func (t *timestamp) UnmarshalJSON(data []byte) error {
 }
 
 func (t timestamp) time() time.Time { return time.Unix(int64(t), 0) }
-
-// keyID names a key as Kubernetes does: the SHA-256 of its SubjectPublicKeyInfo.
-func keyID(pub *ecdsa.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(pub)
-	if err != nil {
-		return "", fmt.Errorf("authn: token key: %w", err)
-	}
-	sum := sha256.Sum256(der)
-	return b64.EncodeToString(sum[:]), nil
-}
-
-// sign makes a token.
-func sign(rand io.Reader, key *ecdsa.PrivateKey, claims Claims) (string, error) {
-	kid, err := keyID(&key.PublicKey)
-	if err != nil {
-		return "", err
-	}
-	head, err := json.Marshal(header{Algorithm: algorithm, KeyID: kid})
-	if err != nil {
-		return "", err
-	}
-	body, err := json.Marshal(claims)
-	if err != nil {
-		return "", err
-	}
-	signed := b64.EncodeToString(head) + "." + b64.EncodeToString(body)
-	digest := sha256.Sum256([]byte(signed))
-	r, s, err := ecdsa.Sign(rand, key, digest[:])
-	if err != nil {
-		return "", fmt.Errorf("authn: sign token: %w", err)
-	}
-	signature := make([]byte, 64)
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	return signed + "." + b64.EncodeToString(signature), nil
-}
 
 // parsed is a token taken apart; nothing of it is to be believed before verify.
 type parsed struct {
@@ -162,10 +130,7 @@ func decodePart(s string, into any) error {
 }
 
 // verify checks the signature by the keys, by key id.
-func (p *parsed) verify(keys map[string]*ecdsa.PublicKey) error {
-	if p.header.Algorithm != algorithm {
-		return fmt.Errorf("token is signed with %q, only %s is accepted", p.header.Algorithm, algorithm)
-	}
+func (p *parsed) verify(keys map[string]crypto.PublicKey) error {
 	if len(p.header.Critical) > 0 {
 		return errors.New("token has critical header parameters that are not understood")
 	}
@@ -173,12 +138,14 @@ func (p *parsed) verify(keys map[string]*ecdsa.PublicKey) error {
 	if !ok {
 		return errors.New("token is signed by an unknown key")
 	}
-	if len(p.signature) != 64 || key.Curve != elliptic.P256() {
-		return errors.New("token's signature is not valid")
+	algorithm, err := algorithmOf(key)
+	if err != nil {
+		return err
 	}
-	digest := sha256.Sum256([]byte(p.signed))
-	r, s := new(big.Int).SetBytes(p.signature[:32]), new(big.Int).SetBytes(p.signature[32:])
-	if !ecdsa.Verify(key, digest[:], r, s) {
+	if p.header.Algorithm != algorithm.name {
+		return fmt.Errorf("token is signed with %q, only %s is accepted from its key", p.header.Algorithm, algorithm.name)
+	}
+	if !algorithm.good(key, p.signed, p.signature) {
 		return errors.New("token's signature is not valid")
 	}
 	return nil

@@ -1,13 +1,16 @@
 package authn
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/big"
 	"net/http"
 	"slices"
-	"sort"
 )
 
 // Paths of the OpenID Connect discovery documents.
@@ -28,10 +31,13 @@ type webKey struct {
 	Use       string `json:"use"`
 	KeyType   string `json:"kty"`
 	KeyID     string `json:"kid"`
-	Curve     string `json:"crv"`
 	Algorithm string `json:"alg"`
-	X         string `json:"x"`
-	Y         string `json:"y"`
+	// Curve, X and Y are of EC keys, N and E of RSA ones.
+	Curve string `json:"crv,omitempty"`
+	X     string `json:"x,omitempty"`
+	Y     string `json:"y,omitempty"`
+	N     string `json:"n,omitempty"`
+	E     string `json:"e,omitempty"`
 }
 
 // Discovery serves the two documents by which others check service-account tokens (OpenID Connect Discovery 1.0). jwksURI is where
@@ -45,7 +51,7 @@ func Discovery(cfg Config, jwksURI string) (http.Handler, error) {
 	}
 	configuration, err := json.Marshal(providerMetadata{
 		Issuer: cfg.Issuer, JWKSURI: jwksURI,
-		ResponseTypesSupported: []string{"id_token"}, SubjectTypes: []string{"public"}, SigningAlgorithms: []string{algorithm},
+		ResponseTypesSupported: []string{"id_token"}, SubjectTypes: []string{"public"}, SigningAlgorithms: algorithmsOf(keysOf(cfg)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("authn: discovery: %w", err)
@@ -69,18 +75,49 @@ func document(contentType string, body []byte) http.HandlerFunc {
 	}
 }
 
-func webKeys(keys map[string]*ecdsa.PublicKey) ([]byte, error) {
+func webKeys(keys map[string]crypto.PublicKey) ([]byte, error) {
 	set := struct {
 		Keys []webKey `json:"keys"`
 	}{Keys: []webKey{}}
-	for id, k := range keys {
-		point, err := k.Bytes() // 0x04, X, Y
-		if err != nil || len(point) != 65 {
-			return nil, fmt.Errorf("authn: token key %s cannot be published: not on P-256", id)
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
+		k, err := webKeyOf(id, keys[id])
+		if err != nil {
+			return nil, err
 		}
-		set.Keys = append(set.Keys, webKey{Use: "sig", KeyType: "EC", KeyID: id, Curve: "P-256", Algorithm: algorithm,
-			X: b64.EncodeToString(point[1:33]), Y: b64.EncodeToString(point[33:])})
+		set.Keys = append(set.Keys, k)
 	}
-	sort.Slice(set.Keys, func(i, j int) bool { return set.Keys[i].KeyID < set.Keys[j].KeyID })
 	return json.Marshal(set)
+}
+
+func webKeyOf(id string, key crypto.PublicKey) (webKey, error) {
+	algorithm, err := algorithmOf(key)
+	if err != nil {
+		return webKey{}, err
+	}
+	out := webKey{Use: "sig", KeyID: id, Algorithm: algorithm.name}
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		out.KeyType, out.N, out.E = "RSA", b64.EncodeToString(k.N.Bytes()), b64.EncodeToString(big.NewInt(int64(k.E)).Bytes())
+	case *ecdsa.PublicKey:
+		point, err := k.Bytes() // 0x04, X, Y
+		if err != nil {
+			return webKey{}, fmt.Errorf("authn: token key %s cannot be published: %w", id, err)
+		}
+		half := 1 + len(point)/2
+		out.KeyType, out.Curve = "EC", k.Curve.Params().Name
+		out.X, out.Y = b64.EncodeToString(point[1:half]), b64.EncodeToString(point[half:])
+	}
+	return out, nil
+}
+
+// algorithmsOf are those with which any of the keys signs.
+func algorithmsOf(keys map[string]crypto.PublicKey) []string {
+	var out []string
+	for _, k := range keys {
+		if a, err := algorithmOf(k); err == nil && !slices.Contains(out, a.name) {
+			out = append(out, a.name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -249,6 +249,16 @@ func TestImpersonation(t *testing.T) {
 		"extra not allowed":  {[]string{"Impersonate-User", "bob", "Impersonate-Extra-Scopes", "all"}, []string{"users///bob"}, "", nil, `resource "userextras/scopes" in API group "authentication.k8s.io"`},
 		"uid not allowed":    {[]string{"Impersonate-User", "bob", "Impersonate-Uid", "7"}, []string{"users///bob"}, "", nil, `resource "uids"`},
 		"group without user": {[]string{"Impersonate-Group", "dev"}, []string{"groups///dev"}, "", nil, "without impersonating a user"},
+		"extra":              {[]string{"Impersonate-User", "bob", "Impersonate-Extra-Acme.com%2fscope", "all"}, []string{"users///bob", "userextras/acme.com/scope//all"}, "bob", []string{"system:authenticated"}, ""},
+		"uid":                {[]string{"Impersonate-User", "bob", "Impersonate-Uid", "7"}, []string{"users///bob", "uids///7"}, "bob", []string{"system:authenticated"}, ""},
+		"another uid":        {[]string{"Impersonate-User", "bob", "Impersonate-Uid", "7"}, []string{"users///bob", "uids///8"}, "", nil, `resource "uids"`},
+		"another extra":      {[]string{"Impersonate-User", "bob", "Impersonate-Extra-Scopes", "all"}, []string{"users///bob", "userextras/scopes//some"}, "", nil, `resource "userextras/scopes"`},
+		"one of two extras":  {[]string{"Impersonate-User", "bob", "Impersonate-Extra-Scopes", "a", "Impersonate-Extra-Scopes", "b"}, []string{"users///bob", "userextras/scopes//a"}, "", nil, `resource "userextras/scopes"`},
+		"one of two groups":  {[]string{"Impersonate-User", "bob", "Impersonate-Group", "a", "Impersonate-Group", "b"}, []string{"users///bob", "groups///a"}, "", nil, `resource "groups"`},
+		"account elsewhere":  {[]string{"Impersonate-User", "system:serviceaccount:ns:web"}, []string{"serviceaccounts//other/web"}, "", nil, "serviceaccounts"},
+		"uid without user":   {[]string{"Impersonate-Uid", "7"}, []string{"uids///7"}, "", nil, "without impersonating a user"},
+		"extra without user": {[]string{"Impersonate-Extra-Scopes", "a"}, []string{"userextras/scopes//a"}, "", nil, "without impersonating a user"},
+		"groups only":        {[]string{"Impersonate-User", "bob", "Impersonate-Group", "dev"}, []string{"groups///dev"}, "", nil, `resource "users"`},
 		"anonymous":          {[]string{"Impersonate-User", "system:anonymous"}, []string{"users///system:anonymous"}, "system:anonymous", []string{"system:unauthenticated"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -256,7 +266,7 @@ func TestImpersonation(t *testing.T) {
 			for i := 0; i < len(test.headers); i += 2 {
 				h.Add(test.headers[i], test.headers[i+1])
 			}
-			got, did, err := Impersonate(context.Background(), h, me, allow(test.allowed...))
+			got, did, err := Impersonate(context.Background(), h, me, allow(test.allowed...), question{Verb: "list", Resource: "pods", Namespace: "ns", ResourceRequest: true})
 			if test.refusal != "" {
 				if err == nil || !strings.Contains(err.Error(), test.refusal) || !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 					t.Errorf("got %v, %v", got, err)

@@ -2,7 +2,7 @@ package authn
 
 import (
 	"context"
-	"crypto/ecdsa"
+	"crypto"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -25,11 +25,12 @@ var (
 
 // tokenVerifier authenticates service-account tokens.
 type tokenVerifier struct {
-	keys      map[string]*ecdsa.PublicKey
+	keys      map[string]crypto.PublicKey
 	issuers   []string
 	audiences authenticator.Audiences
 	lookup    Lookup
 	clock     clock.PassiveClock
+	used      func(ctx context.Context, namespace, name, day string)
 	// verified remembers tokens whose signature is good, by digest. Everything else is checked each time.
 	verified *bounded[[sha256.Size]byte, *Claims]
 }
@@ -37,7 +38,8 @@ type tokenVerifier struct {
 func newTokenVerifier(cfg Config) *tokenVerifier {
 	v := &tokenVerifier{
 		keys:      keysOf(cfg),
-		issuers:   append([]string{cfg.Issuer}, cfg.AcceptIssuers...),
+		issuers:   append([]string{legacyIssuer, cfg.Issuer}, cfg.AcceptIssuers...),
+		used:      cfg.SecretUsed,
 		audiences: cfg.Audiences,
 		lookup:    cfg.Lookup,
 		clock:     cfg.Clock,
@@ -47,9 +49,9 @@ func newTokenVerifier(cfg Config) *tokenVerifier {
 }
 
 // keysOf is every key that tokens may be signed with, by key id. A key that has no id cannot be encoded and cannot have signed anything.
-func keysOf(cfg Config) map[string]*ecdsa.PublicKey {
-	out := map[string]*ecdsa.PublicKey{}
-	for _, k := range append([]*ecdsa.PublicKey{&cfg.TokenKey.PublicKey}, cfg.TokenKeys...) {
+func keysOf(cfg Config) map[string]crypto.PublicKey {
+	out := map[string]crypto.PublicKey{}
+	for _, k := range append([]crypto.PublicKey{cfg.TokenKey.Public()}, cfg.TokenKeys...) {
 		if id, err := keyID(k); err == nil {
 			out[id] = k
 		}
@@ -62,6 +64,9 @@ func (v *tokenVerifier) AuthenticateToken(ctx context.Context, token string) (*a
 	claims, err := v.signed(token)
 	if err != nil || claims == nil {
 		return nil, false, err
+	}
+	if claims.Issuer == legacyIssuer {
+		return v.legacy(ctx, claims, token)
 	}
 	if err := claims.current(v.clock.Now()); err != nil {
 		return nil, false, err

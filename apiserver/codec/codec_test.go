@@ -39,6 +39,8 @@ func TestNegotiate(t *testing.T) {
 		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", list, codec.Accept{Media: codec.Protobuf, As: codec.AsMetadata, MetaVersion: "v1"}},
 		{"application/vnd.kubernetes.protobuf;stream=watch", watch, codec.Accept{Media: codec.Protobuf}},
 		{"application/json;stream=watch", watch, codec.Accept{}},
+		{"*/*, application/yaml", all, codec.Accept{Media: codec.YAML}},
+		{"application/*;q=0.9, application/yaml;q=0.9, application/vnd.kubernetes.protobuf;q=0.2", all, codec.Accept{Media: codec.YAML}},
 		{"nonsense;;;, application/json", all, codec.Accept{}},
 	} {
 		got, err := codec.Negotiate(c.header, c.offer)
@@ -117,4 +119,12 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{"": false, "gzip": true, "deflate, gzip ": true, "gzip;q=0": false, "x-gzip": false, "identity": false} {
+		if got := codec.AcceptsGzip(header); got != want {
+			t.Errorf("%q: %t, want %t", header, got, want)
+		}
+	}
 }

@@ -1,10 +1,11 @@
 package codec
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,12 +35,21 @@ func Decode(data []byte, media Media, to Target, strict Strictness) (runtime.Obj
 	if media == Protobuf || media == JSON && stored.IsProtobuf(data) {
 		return obj, nil, decodeProtobuf(data, obj, to)
 	}
+	if media == CBOR {
+		var err error
+		if data, err = FromCBOR(data); err != nil {
+			return nil, nil, refuseBody(err, to)
+		}
+	}
 	var faults []error
 	if media == YAML {
 		var err error
 		if data, faults, err = fromYAML(data, strict); err != nil {
 			return nil, nil, cannotHandle(data, to, err)
 		}
+	}
+	if err := weigh(data, obj); err != nil {
+		return nil, nil, err
 	}
 	more, err := UnmarshalJSON(data, obj, strict)
 	if err != nil {
@@ -84,6 +94,9 @@ func UnmarshalJSON(data []byte, obj any, strict Strictness) ([]error, error) {
 	if u, dynamic := obj.(*unstructured.Unstructured); dynamic {
 		return unmarshalMap(data, u, strict)
 	}
+	if quick(data, obj) {
+		return nil, nil
+	}
 	if strict == metav1.FieldValidationIgnore {
 		return nil, kjson.UnmarshalCaseSensitivePreserveInts(data, obj)
 	}
@@ -104,6 +117,9 @@ func unmarshalMap(data []byte, u *unstructured.Unstructured, strict Strictness) 
 }
 
 func fromYAML(data []byte, strict Strictness) ([]byte, []error, error) {
+	if err := CheckAliases(data); err != nil {
+		return data, nil, err
+	}
 	if strict != metav1.FieldValidationIgnore {
 		out, err := yaml.YAMLToJSONStrict(data)
 		if err == nil {
@@ -120,12 +136,19 @@ func fromYAML(data []byte, strict Strictness) ([]byte, []error, error) {
 }
 
 func decodeProtobuf(data []byte, obj runtime.Object, to Target) error {
+	if !stored.HasProtobuf(obj) {
+		return status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			"the body of the request was in an unknown format - accepted media types include: "+TypeJSON+", "+TypeYAML+", "+TypeCBOR)
+	}
 	gvk, raw, err := stored.OpenEnvelope(data)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	if err := checkType(gvk, to.Kind); err != nil {
 		return err
+	}
+	if err := weighProtobuf(raw, obj); err != nil {
+		return refuseBody(err, to)
 	}
 	if err := stored.UnmarshalProtobuf(obj, raw); err != nil {
 		return cannotHandle(nil, to, err)
@@ -154,6 +177,26 @@ func cannotHandle(data []byte, to Target, err error) error {
 			return wrong
 		}
 	}
+	if data != nil && !json.Valid(data) {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): couldn't get version/kind; json parse error: %v (%s)",
+			to.Kind.Kind, err, beginning(data)))
+	}
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %s",
-		to.Kind.Kind, to.Kind.Version, to.Kind.Kind, strings.TrimPrefix(err.Error(), "json: ")))
+		to.Kind.Kind, to.Kind.Version, to.Kind.Kind, err))
+}
+
+// beginning shows the first bytes of a body that could not be read.
+func beginning(data []byte) string {
+	const most = 30
+	switch {
+	case len(data) == 0:
+		return "<empty>"
+	case data[0] == '{' && len(data) > most:
+		return string(data[:most]) + " ..."
+	case data[0] == '{':
+		return string(data)
+	case len(data) > most:
+		return hex.EncodeToString(data[:most]) + " ..."
+	}
+	return hex.EncodeToString(data)
 }

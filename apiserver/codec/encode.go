@@ -18,6 +18,10 @@ func Encode(obj runtime.Object, gvk schema.GroupVersionKind, media Media) ([]byt
 		b, err := stored.EncodeProtobuf(obj, gvk)
 		return b.Whole, err
 	}
+	if media == CBOR {
+		b, err := stored.EncodeCBOR(obj, gvk)
+		return b.Whole, err
+	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(obj); err != nil {

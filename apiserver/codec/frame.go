@@ -9,8 +9,11 @@ const FrameHeader = 4
 
 // AppendEvent appends one frame of a watch: a WatchEvent of type typ around an encoded object.
 func AppendEvent(dst []byte, media Media, typ string, object []byte) []byte {
-	if media == Protobuf {
+	switch media {
+	case Protobuf:
 		return appendEventProtobuf(dst, typ, object)
+	case CBOR:
+		return appendEventCBOR(dst, typ, object)
 	}
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, typ...)

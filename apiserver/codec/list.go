@@ -1,9 +1,12 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,33 +16,121 @@ import (
 	"github.com/yare-project/yare/kind"
 )
 
-// List writes a list of kind gvk from its items' own bytes, without building the typed list. a picks the objects or their metadata.
-func List(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []*stored.Object, v *kind.Version, a Accept) ([]byte, error) {
-	media := a.Media
-	encoded := make([]stored.Bytes, len(items))
-	form, total := a.form(), 0
-	for i, item := range items {
-		b, err := item.As(v, form)
+// Document is a list on its way out. It is sent piece by piece from its items' own bytes: nothing of its size is built.
+type Document struct {
+	head, tail []byte
+	// brace opens an item that is bare, comma stands between two; nil: nothing does.
+	brace, comma []byte
+	items        []*stored.Object
+	version      *kind.Version
+	form         stored.Form
+	size         int
+	whole        []byte // what had to be built, instead of the pieces
+}
+
+// List is a list of kind gvk, made of its items' own bytes, without building the typed list. a picks the objects or their metadata.
+func List(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []*stored.Object, v *kind.Version, a Accept) (*Document, error) {
+	d := &Document{items: items, version: v, form: a.form()}
+	d.brace, d.comma = brace, comma
+	var err error
+	sizes := 0
+	for _, item := range items {
+		b, err := item.As(v, d.form)
 		if err != nil {
 			return nil, err
 		}
-		encoded[i] = b
-		total += b.ItemLen() + 8
+		n := b.ItemLen()
+		if a.Media == Protobuf {
+			n += 1 + uvarintLen(n)
+		}
+		sizes += n
 	}
-	if media == Protobuf {
-		return listProtobuf(gvk, meta, encoded, total)
+	switch a.Media {
+	case Protobuf:
+		return d, d.protobuf(gvk, meta, sizes)
+	case CBOR:
+		d.brace, d.comma = stored.CBORBrace(), nil
+		d.head, d.tail, err = stored.CBORList(gvk, meta)
+		d.size = len(d.head) + sizes + len(d.tail)
+		return d, err
 	}
-	doc, err := listJSON(gvk, meta, encoded, total)
-	if err == nil && media == YAML {
-		return yaml.JSONToYAML(doc)
+	if err := d.json(gvk, meta, sizes); err != nil || a.Media != YAML {
+		return d, err
 	}
-	return doc, err
+	doc, err := yaml.JSONToYAML(d.Bytes())
+	return &Document{whole: doc, size: len(doc)}, err
+}
+
+// Len is the document's length in bytes.
+func (d *Document) Len() int { return d.size }
+
+// Bytes builds the document as a whole.
+func (d *Document) Bytes() []byte {
+	if d.whole != nil {
+		return d.whole
+	}
+	var buf bytes.Buffer
+	buf.Grow(d.size)
+	_, _ = d.WriteTo(&buf) // a bytes.Buffer takes all
+	return buf.Bytes()
+}
+
+var comma, brace = []byte{','}, []byte{'{'}
+
+// WriteTo implements io.WriterTo.
+func (d *Document) WriteTo(w io.Writer) (int64, error) {
+	out := &counter{w: w}
+	if d.whole != nil {
+		out.write(d.whole)
+		return out.n, out.err
+	}
+	out.write(d.head)
+	for i, item := range d.items {
+		b, err := item.As(d.version, d.form)
+		if err != nil || out.err != nil {
+			return out.n, errors.Join(err, out.err)
+		}
+		if d.form.Binary() {
+			var prefix [1 + binary.MaxVarintLen64]byte
+			prefix[0] = 0x12
+			out.write(prefix[:1+binary.PutUvarint(prefix[1:], uint64(b.ItemLen()))])
+		} else if i > 0 && d.comma != nil {
+			out.write(d.comma)
+		}
+		if b.Braced() {
+			out.write(d.brace)
+		}
+		out.write(b.Inner())
+	}
+	out.write(d.tail)
+	return out.n, out.err
+}
+
+// counter writes until the first error.
+type counter struct {
+	w   io.Writer
+	n   int64
+	err error
+}
+
+func (c *counter) write(p []byte) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.Write(p)
+		c.n += int64(n)
+	}
 }
 
 // form is how one item of an answer is cached.
 func (a Accept) form() stored.Form {
 	beta := a.MetaVersion == "v1beta1"
 	switch {
+	case a.Media == CBOR && a.As != AsMetadata:
+		return stored.CBOR
+	case a.Media == CBOR && beta:
+		return stored.MetaBetaCBOR
+	case a.Media == CBOR:
+		return stored.MetaCBOR
 	case a.As == AsMetadata && a.Media == Protobuf && beta:
 		return stored.MetaBetaProtobuf
 	case a.As == AsMetadata && a.Media == Protobuf:
@@ -55,46 +146,34 @@ func (a Accept) form() stored.Form {
 	}
 }
 
-func listJSON(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []stored.Bytes, size int) ([]byte, error) {
+func (d *Document) json(gvk schema.GroupVersionKind, meta metav1.ListMeta, sizes int) error {
 	m, err := json.Marshal(meta)
 	if err != nil {
-		return nil, fmt.Errorf("encode list metadata: %w", err)
+		return fmt.Errorf("encode list metadata: %w", err)
 	}
-	out := make([]byte, 0, size+len(m)+128)
-	out = append(out, `{"kind":"`...)
-	out = append(out, gvk.Kind...)
-	out = append(out, `","apiVersion":"`...)
-	out = append(out, gvk.GroupVersion().String()...)
-	out = append(out, `","metadata":`...)
-	out = append(out, m...)
-	out = append(out, `,"items":[`...)
-	for i, item := range items {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = item.AppendItem(out)
-	}
-	return append(out, "]}\n"...), nil
+	head := make([]byte, 0, len(m)+128)
+	head = append(head, `{"kind":"`...)
+	head = append(head, gvk.Kind...)
+	head = append(head, `","apiVersion":"`...)
+	head = append(head, gvk.GroupVersion().String()...)
+	head = append(head, `","metadata":`...)
+	head = append(head, m...)
+	d.head, d.tail = append(head, `,"items":[`...), []byte("]}\n")
+	d.size = len(d.head) + sizes + max(0, len(d.items)-1) + len(d.tail)
+	return nil
 }
 
-// listProtobuf relies on what every List message of the API has in common: metadata is field 1, items are field 2.
-func listProtobuf(gvk schema.GroupVersionKind, meta metav1.ListMeta, items []stored.Bytes, size int) ([]byte, error) {
+// protobuf relies on what every List message of the API has in common: metadata is field 1, items are field 2.
+func (d *Document) protobuf(gvk schema.GroupVersionKind, meta metav1.ListMeta, sizes int) error {
 	m, err := meta.Marshal()
 	if err != nil {
-		return nil, fmt.Errorf("encode list metadata: %w", err)
+		return fmt.Errorf("encode list metadata: %w", err)
 	}
-	body := make([]byte, 0, size+len(m)+16)
-	body = appendMessage(body, 0x0a, m)
-	for _, item := range items {
-		body = append(body, 0x12)
-		body = binary.AppendUvarint(body, uint64(item.ItemLen()))
-		body = item.AppendItem(body)
-	}
-	head := stored.EnvelopeHead(gvk, len(body))
-	out := make([]byte, 0, len(head)+len(body)+len(stored.EnvelopeTail()))
-	out = append(out, head...)
-	out = append(out, body...)
-	return append(out, stored.EnvelopeTail()...), nil
+	opening := appendMessage(nil, 0x0a, m)
+	d.head = append(stored.EnvelopeHead(gvk, len(opening)+sizes), opening...)
+	d.tail = stored.EnvelopeTail()
+	d.size = len(d.head) + sizes + len(d.tail)
+	return nil
 }
 
 func appendMessage(dst []byte, tag byte, m []byte) []byte {

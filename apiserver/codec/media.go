@@ -23,6 +23,7 @@ const (
 	JSON Media = iota
 	Protobuf
 	YAML
+	CBOR
 )
 
 // Content types of the Kubernetes API.
@@ -39,6 +40,8 @@ func (m Media) ContentType() string {
 		return TypeProtobuf
 	case YAML:
 		return TypeYAML
+	case CBOR:
+		return TypeCBOR
 	default:
 		return TypeJSON
 	}
@@ -46,8 +49,11 @@ func (m Media) ContentType() string {
 
 // Stream is the header value of a watch.
 func (m Media) Stream() string {
-	if m == Protobuf {
+	switch m {
+	case Protobuf:
 		return TypeProtobuf + ";stream=watch"
+	case CBOR:
+		return TypeCBORSequence
 	}
 	return m.ContentType()
 }
@@ -120,8 +126,26 @@ func clauses(header string) []clause {
 		}
 		out = append(out, c)
 	}
-	sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
+	sort.SliceStable(out, func(i, j int) bool {
+		if out[i].q != out[j].q {
+			return out[i].q > out[j].q
+		}
+		return out[i].wild() < out[j].wild()
+	})
 	return out
+}
+
+// wild tells how little a clause says: of two that are wanted as much, the one that says more comes first (RFC 9110, 12.5.1).
+func (c clause) wild() int { return strings.Count(c.typ, "*") }
+
+// AcceptsGzip tells whether a client takes compressed answers by its Accept-Encoding, read as Kubernetes does: the name alone, without a weight.
+func AcceptsGzip(header string) bool {
+	for token := range strings.SplitSeq(header, ",") {
+		if strings.TrimSpace(token) == "gzip" {
+			return true
+		}
+	}
+	return false
 }
 
 func (c clause) accept(offer Offer) (Accept, bool) {
@@ -133,6 +157,13 @@ func (c clause) accept(offer Offer) (Accept, bool) {
 			return a, false
 		}
 		a.Media = YAML
+	case TypeCBOR:
+		a.Media = CBOR
+	case TypeCBORSequence:
+		if !offer.Watch {
+			return a, false
+		}
+		a.Media = CBOR
 	case TypeProtobuf:
 		if !offer.Protobuf {
 			return a, false
@@ -175,6 +206,10 @@ func notAcceptable(offer Offer) error {
 	if offer.Protobuf {
 		types = append(types, TypeProtobuf)
 	}
+	types = append(types, TypeCBOR)
+	if offer.Watch {
+		types = append(types, TypeCBORSequence)
+	}
 	return status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join(types, ", "))
 }
@@ -197,8 +232,10 @@ func BodyMedia(header string) (Media, error) {
 			return YAML, nil
 		case TypeProtobuf:
 			return Protobuf, nil
+		case TypeCBOR:
+			return CBOR, nil
 		}
 	}
 	return JSON, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
-		"the body of the request was in an unknown format - accepted media types include: "+TypeJSON+", "+TypeYAML+", "+TypeProtobuf)
+		"the body of the request was in an unknown format - accepted media types include: "+TypeJSON+", "+TypeYAML+", "+TypeProtobuf+", "+TypeCBOR)
 }

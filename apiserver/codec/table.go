@@ -75,8 +75,11 @@ func openTable(v *kind.Version, meta metav1.ListMeta, a Accept, opts TableOption
 
 func closeTable(t []byte, a Accept) ([]byte, error) {
 	t = append(t, "]}\n"...)
-	if a.Media == YAML {
+	switch a.Media {
+	case YAML:
 		return yaml.JSONToYAML(t)
+	case CBOR:
+		return toCBOR(t)
 	}
 	return t, nil
 }
@@ -108,13 +111,13 @@ func shown(v *kind.Version, wide bool) func(yield func(*kind.ErasedColumn) bool)
 func columns(v *kind.Version) []metav1.TableColumnDefinition {
 	var out []metav1.TableColumnDefinition
 	if !v.NoName {
-		out = append(out, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "Name of the object, unique within its namespace."})
+		out = append(out, metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]})
 	}
 	for c := range shown(v, false) {
 		out = append(out, c.TableColumnDefinition)
 	}
 	if !v.NoAge {
-		out = append(out, metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."})
+		out = append(out, metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]})
 	}
 	for c := range shown(v, true) {
 		out = append(out, c.TableColumnDefinition)

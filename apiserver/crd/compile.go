@@ -31,12 +31,13 @@ func (c *custom) preserves() bool { return c.definition.Spec.PreserveUnknownFiel
 
 // props are the version's schema in the library's form; nil if it has none. The result is the caller's own.
 func (f *form) props() (*apiextensions.JSONSchemaProps, error) {
-	if f.declared.Schema == nil || f.declared.Schema.OpenAPIV3Schema == nil {
+	declared := f.schema.Load()
+	if declared == nil {
 		return nil, nil
 	}
 	out := &apiextensions.JSONSchemaProps{}
 	// The conversion may share memory with its argument, which is the store's.
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(f.declared.Schema.OpenAPIV3Schema.DeepCopy(), out, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(declared.DeepCopy(), out, nil); err != nil {
 		return nil, fmt.Errorf("read the schema of %s: %w", f.gvk, err)
 	}
 	return out, nil

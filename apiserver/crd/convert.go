@@ -54,8 +54,21 @@ func (c *custom) from(u *unstructured.Unstructured, f *form) (*unstructured.Unst
 	return out[0], nil
 }
 
+// bare tells an object of which nothing but its type is known: what a manager of fields starts from. There is nothing in it for a webhook to convert.
+func bare(u *unstructured.Unstructured) bool {
+	for name, value := range u.Object {
+		if meta, _ := value.(map[string]any); name != "apiVersion" && name != "kind" && (name != "metadata" || len(meta) > 0) {
+			return false
+		}
+	}
+	return true
+}
+
 // translate converts objects into new ones of version f, without what f's schema does not have.
 func (c *custom) translate(objects []*unstructured.Unstructured, f *form) ([]*unstructured.Unstructured, error) {
+	if len(objects) == 1 && bare(objects[0]) {
+		return []*unstructured.Unstructured{f.empty()}, nil
+	}
 	out := make([]*unstructured.Unstructured, len(objects))
 	for i, u := range objects {
 		out[i] = u.DeepCopy()

@@ -6,6 +6,7 @@
 // and it stays until the last of them is gone. Objects outlive the process and changes of their definition: they are converted when they are read.
 //
 // Schemas and expressions are compiled when an object first needs them, so a definition that nobody uses costs little more than its own size.
+// A change of one definition costs the same however many there are.
 //
 // One goroutine decides; everything else is safe for concurrent use. The package does not authorize and does not validate
 // definitions: the gate did both before they were stored.
@@ -71,7 +72,9 @@ type Server struct {
 
 	// What follows is the worker's own.
 	known map[string]*definition
-	// dirty are the groups to look at; unwritten the definitions whose status is not stored yet.
+	// groups know who holds which names.
+	groups map[string]*group
+	// dirty are the definitions to look at; unwritten those whose status is not stored yet.
 	dirty, unwritten map[string]bool
 
 	served   map[string]*served
@@ -99,7 +102,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{Config: cfg, hooks: h, synced: make(chan struct{}), pending: map[string]*definition{}, wake: make(chan struct{}, 1),
-		known: map[string]*definition{}, dirty: map[string]bool{}, unwritten: map[string]bool{}, served: map[string]*served{}, cleaning: map[string]*cleaning{}}, nil
+		known: map[string]*definition{}, groups: map[string]*group{}, dirty: map[string]bool{}, unwritten: map[string]bool{}, served: map[string]*served{}, cleaning: map[string]*cleaning{}}, nil
 }
 
 // Synced is closed once every definition that was stored at the start is served.

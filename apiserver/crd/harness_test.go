@@ -34,15 +34,18 @@ import (
 
 // cluster is an API server with custom resources.
 type cluster struct {
-	t    *testing.T
+	t    testing.TB
 	gate *apiserver.Server
 	url  string
 	stop func()
 }
 
-func start(t *testing.T) *cluster { return startOn(t, mem.New(mem.Config{CheckImmutable: true})) }
+func start(t testing.TB) *cluster { return startOn(t, mem.New(mem.Config{CheckImmutable: true})) }
 
-func startOn(t *testing.T, s store.Store) *cluster {
+// startFor is start without the checks that tests want and that cost time.
+func startFor(t testing.TB) *cluster { return startOn(t, mem.New(mem.Config{})) }
+
+func startOn(t testing.TB, s store.Store) *cluster {
 	t.Helper()
 	who := &user.DefaultInfo{Name: "tester", Groups: []string{user.SystemPrivilegedGroup}}
 	var gate *apiserver.Server
@@ -97,8 +100,8 @@ func onDisk(t *testing.T, dir string) store.Store {
 	return s
 }
 
-func must[T any](v T, err error) func(t *testing.T) T {
-	return func(t *testing.T) T {
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -119,14 +122,14 @@ func (c *cluster) in(version, resource string) dynamic.ResourceInterface {
 	return d.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: resource}).Namespace("default")
 }
 
-func ctxOf(t *testing.T) context.Context {
+func ctxOf(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 // until waits for something that another goroutine brings about.
-func until(t *testing.T, what string, f func() (bool, error)) {
+func until(t testing.TB, what string, f func() (bool, error)) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(ctxOf(t), 2*time.Millisecond, 15*time.Second, true, func(context.Context) (bool, error) {

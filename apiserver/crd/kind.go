@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,7 @@ import (
 
 // custom is what is served for one definition in one state: a kind whose objects are unstructured.
 type custom struct {
-	definition *definition
+	definition *definition // without schemas, which are by far its largest part: forms share those of the state that the store has
 	names      kind.Names
 	listKind   string
 	hub        *form
@@ -32,7 +33,8 @@ type custom struct {
 type form struct {
 	of       *custom
 	gvk      schema.GroupVersionKind
-	declared *apiextensionsv1.CustomResourceDefinitionVersion
+	declared *apiextensionsv1.CustomResourceDefinitionVersion // without its schema
+	schema   atomic.Pointer[apiextensionsv1.JSONSchemaProps]  // nil: it has none
 	compiled compiled
 	batch    batch
 }
@@ -47,7 +49,8 @@ var (
 )
 
 // kindOf makes the kind of a definition whose names are accepted.
-func (s *Server) kindOf(d *definition, terminating bool) *kind.Kind {
+func (s *Server) kindOf(whole *definition, terminating bool) (*custom, *kind.Kind) {
+	d := slim(whole)
 	a := d.Status.AcceptedNames
 	c := &custom{definition: d, listKind: a.ListKind, forms: map[string]*form{},
 		names: kind.Names{Plural: a.Plural, Singular: a.Singular, Kind: a.Kind, Short: a.ShortNames, Categories: a.Categories}}
@@ -60,7 +63,29 @@ func (s *Server) kindOf(d *definition, terminating bool) *kind.Kind {
 		}
 	}
 	c.convert = s.hooks.converter(d)
-	return c.kind(terminating)
+	c.adopt(whole)
+	return c, c.kind(terminating)
+}
+
+// slim is a definition without its schemas.
+func slim(d *definition) *definition {
+	out := *d
+	out.ManagedFields = nil
+	out.Spec.Versions = slices.Clone(d.Spec.Versions)
+	for i := range out.Spec.Versions {
+		out.Spec.Versions[i].Schema = nil
+	}
+	return &out
+}
+
+// adopt takes the schemas of a newer state of the definition, which are the same: so that the older state can go.
+func (c *custom) adopt(d *definition) {
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		if f := c.forms[v.Name]; f != nil && v.Schema != nil {
+			f.schema.Store(v.Schema.OpenAPIV3Schema)
+		}
+	}
 }
 
 func (c *custom) kind(terminating bool) *kind.Kind {

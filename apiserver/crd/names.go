@@ -5,21 +5,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// ordered lists the definitions of the groups that have news, the oldest first: where two ask for one name, the older has it.
+// ordered lists the definitions to look at, the oldest first: where two ask for one name, the older has it.
 func (s *Server) ordered() []*definition {
 	var out []*definition
-	for _, d := range s.known {
-		if s.dirty[d.Spec.Group] {
+	for name := range s.dirty {
+		if d := s.known[name]; d != nil {
 			out = append(out, d)
 		}
 	}
@@ -31,8 +29,7 @@ func (s *Server) ordered() []*definition {
 
 // decide returns d with the status that it should have. d itself is not changed.
 func (s *Server) decide(d *definition) *definition {
-	taken := s.taken(d)
-	accepted, problem := accept(d, taken)
+	accepted, problem := accept(d, s.group(d.Spec.Group))
 	if s.foreign(d) {
 		problem = &conflict{"PluralConflict", fmt.Sprintf("%q is served by the API server itself", groupResource(d))}
 		accepted = d.Status.AcceptedNames
@@ -62,7 +59,7 @@ func (s *Server) decide(d *definition) *definition {
 
 // setCondition changes a condition; its time is that of the last change of its status.
 func (s *Server) setCondition(d *definition, c condition) {
-	c.LastTransitionTime = metav1.NewTime(s.Clock.Now().Truncate(time.Second))
+	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
 	at := slices.IndexFunc(d.Status.Conditions, func(have condition) bool { return have.Type == c.Type })
 	if at < 0 {
 		d.Status.Conditions = append(d.Status.Conditions, c)
@@ -74,52 +71,32 @@ func (s *Server) setCondition(d *definition, c condition) {
 	d.Status.Conditions[at] = c
 }
 
-// names are what a group's definitions hold: resources (plural, singular and short names) and kinds are two realms.
-type names struct{ resources, kinds sets.Set[string] }
-
-// taken are the names that the other definitions of d's group hold.
-func (s *Server) taken(d *definition) names {
-	n := names{sets.Set[string]{}, sets.Set[string]{}}
-	for _, other := range s.known {
-		if other.Spec.Group != d.Spec.Group || other.Name == d.Name {
-			continue
-		}
-		a := other.Status.AcceptedNames
-		n.resources.Insert(a.Plural, a.Singular)
-		n.resources.Insert(a.ShortNames...)
-		n.kinds.Insert(a.Kind, a.ListKind)
-	}
-	n.resources.Delete("")
-	n.kinds.Delete("")
-	return n
-}
-
 // conflict is why a name is refused.
 type conflict struct{ reason, text string }
 
 // accept decides which of the names that d asks for it gets, keeping those that it has; the last conflict is told.
-func accept(d *definition, taken names) (apiextensionsv1.CustomResourceDefinitionNames, *conflict) {
+func accept(d *definition, in *group) (apiextensionsv1.CustomResourceDefinitionNames, *conflict) {
 	want, have := d.Spec.Names, d.Status.AcceptedNames
 	out := have
 	var problem *conflict
-	one := func(reason, want, have string, realm sets.Set[string], into *string) {
-		if want != have && realm.Has(want) {
+	one := func(reason, want, have string, realm holders, into *string) {
+		if want != have && realm.taken(want, d.Name) {
 			problem = &conflict{reason, fmt.Sprintf("%q is already in use", want)}
 			return
 		}
 		*into = want
 	}
-	one("PluralConflict", want.Plural, have.Plural, taken.resources, &out.Plural)
-	one("SingularConflict", want.Singular, have.Singular, taken.resources, &out.Singular)
+	one("PluralConflict", want.Plural, have.Plural, in.resources, &out.Plural)
+	one("SingularConflict", want.Singular, have.Singular, in.resources, &out.Singular)
 	if refused := slices.DeleteFunc(slices.Clone(want.ShortNames), func(n string) bool {
-		return slices.Contains(have.ShortNames, n) || !taken.resources.Has(n)
+		return slices.Contains(have.ShortNames, n) || !in.resources.taken(n, d.Name)
 	}); len(refused) > 0 {
 		problem = &conflict{"ShortNamesConflict", fmt.Sprintf("%q is already in use", strings.Join(refused, `", "`))}
 	} else {
 		out.ShortNames = want.ShortNames
 	}
-	one("KindConflict", want.Kind, have.Kind, taken.kinds, &out.Kind)
-	one("ListKindConflict", want.ListKind, have.ListKind, taken.kinds, &out.ListKind)
+	one("KindConflict", want.Kind, have.Kind, in.kinds, &out.Kind)
+	one("ListKindConflict", want.ListKind, have.ListKind, in.kinds, &out.ListKind)
 	out.Categories = want.Categories
 	return out, problem
 }

@@ -23,7 +23,8 @@ const writers = 16
 
 // served is a definition that the registry has a kind of.
 type served struct {
-	definition  *definition // as its status should be
+	definition  *definition // as its status should be; without schemas
+	custom      *custom
 	kind        *kind.Kind
 	terminating bool
 }
@@ -32,15 +33,16 @@ func groupResource(d *definition) schema.GroupResource {
 	return schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
 }
 
-// step brings the registry and the statuses of the groups that have news in line with what is stored. false: something failed and must be tried again.
+// step brings the registry and the statuses of the definitions that have news in line with what is stored. false: something failed and must be tried again.
 func (s *Server) step(ctx context.Context, wg *sync.WaitGroup) bool {
 	s.learn(s.take())
 	fresh := map[string]*served{}
 	wants := map[string]*definition{}
 	var writes []*definition
 	for _, d := range s.ordered() {
+		delete(s.dirty, d.Name)
 		want := s.decide(d)
-		s.known[d.Name] = want // the next one must not take what this one gets
+		s.keep(want) // the next one must not take what this one gets
 		wants[d.Name] = want
 		if !equality.Semantic.DeepEqual(want.Status, d.Status) {
 			writes = append(writes, want)
@@ -61,9 +63,11 @@ func (s *Server) step(ctx context.Context, wg *sync.WaitGroup) bool {
 	}
 	writes = slices.DeleteFunc(writes, func(d *definition) bool { return failed[d.Name] }) // no definition is established that is not served
 	maps.Copy(failed, s.write(ctx, writes))
-	clear(s.dirty)
+	if len(s.dirty) > 0 { // somebody waits for a name that has become free
+		s.signal()
+	}
 	for name := range failed {
-		s.dirty[s.known[name].Spec.Group] = true
+		s.dirty[name] = true
 	}
 	return len(failed) == 0
 }
@@ -78,16 +82,13 @@ func (s *Server) foreign(d *definition) bool {
 func (s *Server) learn(news map[string]*definition) {
 	var gone []schema.GroupResource
 	for name, d := range news {
-		if old := s.known[name]; old != nil {
-			s.dirty[old.Spec.Group] = true
-		}
 		delete(s.unwritten, name)
 		if d != nil {
-			s.known[name] = d
-			s.dirty[d.Spec.Group] = true
+			s.keep(d)
+			s.dirty[name] = true
 			continue
 		}
-		delete(s.known, name)
+		s.forget(name)
 		if c := s.cleaning[name]; c != nil {
 			c.cancel()
 		}
@@ -104,11 +105,14 @@ func (s *Server) learn(news map[string]*definition) {
 // serve makes the kind of an established definition unless the one that is served is still right.
 func (s *Server) serve(d *definition) *served {
 	terminating := d.DeletionTimestamp != nil
-	if had := s.served[d.Name]; had != nil && had.definition.UID == d.UID && had.terminating == terminating &&
-		reflect.DeepEqual(had.definition.Status.AcceptedNames, d.Status.AcceptedNames) && equality.Semantic.DeepEqual(had.definition.Spec, d.Spec) {
+	// The generation counts every change of what a definition says.
+	if had := s.served[d.Name]; had != nil && had.definition.UID == d.UID && had.definition.Generation == d.Generation && had.terminating == terminating &&
+		reflect.DeepEqual(had.definition.Status.AcceptedNames, d.Status.AcceptedNames) {
+		had.custom.adopt(d)
 		return nil
 	}
-	return &served{definition: d, kind: s.kindOf(d, terminating), terminating: terminating}
+	c, k := s.kindOf(d, terminating)
+	return &served{definition: c.definition, custom: c, kind: k, terminating: terminating}
 }
 
 // register adds kinds, all at once if that succeeds, and tells which failed: one table that cannot be read must not keep the others back.

@@ -4,17 +4,20 @@
 // also as one aggregated APIGroupDiscoveryList (apidiscovery.k8s.io v2 and v2beta1) with an ETag, so that a client learns everything in
 // two requests. JSON, YAML and protobuf are served.
 //
-// Everything follows from the kinds that Config.Kinds returns; no kind or group is named here. Documents are built on first request and
-// kept, encoded, until the revision changes. A Handler is safe for concurrent use.
+// Everything follows from the kinds that Config.Kinds returns and the group versions of other servers that Config.Services does; no kind or group is named here.
+// Documents are built on first request and kept, encoded, until a revision changes. A Handler is safe for concurrent use. What another server answers for
+// its own /apis/GROUP/VERSION is not here: the gate asks it.
 //
 // It doesn't authorize: the gate does that before.
 package discovery
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/yare-project/yare/kind"
@@ -23,8 +26,13 @@ import (
 // Config is what discovery needs.
 type Config struct {
 	// Kinds returns the served kinds and a number that changes whenever they do. Groups are listed in the order in which
-	// their first kind appears, the core group apart. The slice must not change after it was returned.
+	// their first kind appears, the core group apart, if Place does not say otherwise. The slice must not change after it was returned.
 	Kinds func() (kinds []*kind.Kind, revision uint64)
+	// Place is where a group version of this server's own stands among the others. Optional.
+	Place func(schema.GroupVersion) Place
+	// Services are the group versions that other servers serve, or that have another place than Place says, with a number that changes whenever they do. It must
+	// answer at once. Optional.
+	Services func() (services []Service, revision uint64)
 	// Address is the host:port that clients are told to use; nil means the address that the request came to.
 	Address func(*http.Request) string
 }
@@ -53,13 +61,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "discovery is read with GET, not "+r.Method, http.StatusMethodNotAllowed)
+		refuse(w, apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schema.GroupResource{}, "", "", 0, false))
 		return
 	}
 	m, ok := negotiate(r.Header.Get("Accept"), t.aggregatable())
 	if !ok {
-		http.Error(w, "discovery is served as "+strings.Join(mediaTypes, ", ")+", none of which the Accept header allows", http.StatusNotAcceptable)
+		err := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, false)
+		err.ErrStatus.Message, err.ErrStatus.Details = "only the following media types are accepted: "+strings.Join(mediaTypes, ", "), nil
+		refuse(w, err)
 		return
 	}
 	doc, err := h.snapshot().document(t, m, h.address(r))
@@ -67,7 +76,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	case doc == nil:
-		http.NotFound(w, r)
+		refuse(w, apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false))
 	default:
 		write(w, r, doc, m)
 	}
@@ -102,10 +111,16 @@ func (h *Handler) address(r *http.Request) string {
 
 func (h *Handler) snapshot() *snapshot {
 	kinds, revision := h.config.Kinds()
+	var services []Service
+	var known uint64
+	if h.config.Services != nil {
+		services, known = h.config.Services()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current == nil || h.current.revision != revision {
-		h.current = &snapshot{revision: revision, groups: groupsOf(kinds), documents: map[documentKey]*document{}}
+	if h.current == nil || h.current.revision != revision || h.current.known != known {
+		groups := arrange(groupsOf(kinds), services, h.config.Place)
+		h.current = &snapshot{revision: revision, known: known, groups: groups, documents: map[documentKey]*document{}}
 	}
 	return h.current
 }
@@ -138,4 +153,14 @@ func parse(path string) (target, bool) {
 		return target{group: parts[1], version: parts[2]}, true
 	}
 	return target{}, false
+}
+
+// refuse answers as the API does: with a Status.
+func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
+	status := err.ErrStatus
+	status.Kind, status.APIVersion = "Status", "v1"
+	body, _ := json.Marshal(&status)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(body)
 }

@@ -206,10 +206,10 @@ func TestNegotiation(t *testing.T) {
 		{"/apis/apps", "application/json" + v2 + ",application/json", "application/json", 200},
 		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList,application/yaml;q=0.5", "application/yaml", 200},
 		{"/apis", "application/json;q=0,application/yaml", "application/yaml", 200},
-		{"/apis", "text/html", "text/plain; charset=utf-8", 406},
-		{"/apis/nope", "", "text/plain; charset=utf-8", 404},
-		{"/apis/apps/v2", "", "text/plain; charset=utf-8", 404},
-		{"/api/v2", "", "text/plain; charset=utf-8", 404},
+		{"/apis", "text/html", "application/json", 406},
+		{"/apis/nope", "", "application/json", 404},
+		{"/apis/apps/v2", "", "application/json", 404},
+		{"/api/v2", "", "application/json", 404},
 		{"/apis/apps/v1/deployments", "", "text/plain; charset=utf-8", 404},
 	} {
 		status, header, body := get(t, server, c.path, "Accept", c.accept)

@@ -20,7 +20,8 @@ import (
 
 // snapshot is one state of the served kinds with the documents that were asked for so far.
 type snapshot struct {
-	revision uint64
+	revision uint64 // of the kinds
+	known    uint64 // of the services
 	groups   []group
 
 	mu        sync.Mutex
@@ -137,7 +138,7 @@ func (s *snapshot) resourceList(t target) runtime.Object {
 		return nil
 	}
 	i := slices.IndexFunc(g.versions, func(v groupVersion) bool { return v.name == t.version })
-	if i < 0 {
+	if i < 0 || g.versions[i].remote != nil {
 		return nil
 	}
 	return &metav1.APIResourceList{
@@ -168,18 +169,28 @@ func aggregate(groups []group, core bool) *discoveryv2.APIGroupDiscoveryList {
 		}
 		item := discoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 		for _, v := range g.versions {
-			item.Versions = append(item.Versions, discoveryv2.APIVersionDiscovery{
-				Version: v.name, Freshness: discoveryv2.DiscoveryFreshnessCurrent,
-				Resources: aggregateResources(schema.GroupVersion{Group: g.name, Version: v.name}, v.resources),
-			})
+			item.Versions = append(item.Versions, v.aggregated(g.name))
 		}
 		out.Items = append(out.Items, item)
 	}
 	return out
 }
 
-// aggregateResources folds subresources, which follow their resource by name, into it.
-func aggregateResources(gv schema.GroupVersion, resources []metav1.APIResource) []discoveryv2.APIResourceDiscovery {
+func (v *groupVersion) aggregated(group string) discoveryv2.APIVersionDiscovery {
+	out := discoveryv2.APIVersionDiscovery{Version: v.name, Freshness: discoveryv2.DiscoveryFreshnessCurrent}
+	if v.remote == nil {
+		out.Resources = Aggregate(schema.GroupVersion{Group: group, Version: v.name}, v.resources)
+		return out
+	}
+	out.Resources = v.remote.Resources
+	if !v.remote.Fresh {
+		out.Freshness = discoveryv2.DiscoveryFreshnessStale
+	}
+	return out
+}
+
+// Aggregate turns the unaggregated form into the aggregated one: it folds subresources, which follow their resource by name, into it.
+func Aggregate(gv schema.GroupVersion, resources []metav1.APIResource) []discoveryv2.APIResourceDiscovery {
 	var out []discoveryv2.APIResourceDiscovery
 	at := map[string]int{}
 	for _, r := range resources {

@@ -24,6 +24,9 @@ type group struct {
 type groupVersion struct {
 	name      string
 	resources []metav1.APIResource
+	// remote is set if another server serves the version.
+	remote *Service
+	place  Place
 }
 
 // groupsOf derives the groups, in the order of their first kind.
@@ -99,6 +102,8 @@ func subVerbs(s *kind.ErasedSub) []string {
 	switch {
 	case s.Create != nil:
 		return []string{"create"}
+	case s.NoPatch:
+		return []string{"update"}
 	case s.Replace != nil:
 		return replaceVerbs
 	}

@@ -20,9 +20,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 	"github.com/yare-project/yare/apiserver/policy"
 	"github.com/yare-project/yare/apiserver/webhook"
 	"github.com/yare-project/yare/internal/follow"
@@ -43,6 +45,13 @@ type Config struct {
 	// Exempt are requests that no webhook or policy is asked about: the server's own while it starts, for a webhook that it would have to run first could
 	// keep it from starting. Nil: none but those about webhooks and policies themselves.
 	Exempt func(r *kind.AdmissionRequest) bool
+	// Credentials says how to tell a webhook at host:port who calls. Nil: it is not told.
+	Credentials func(kind measure.Kind, host string) (*rest.Config, error)
+	// Measure counts what webhooks and policies do. Nil: nothing does.
+	Measure *measure.Admission
+	// Off are Kubernetes' plugins that are switched off: MutatingAdmissionPolicy, MutatingAdmissionWebhook, ValidatingAdmissionPolicy,
+	// ValidatingAdmissionWebhook. Nil: none is.
+	Off func(plugin string) bool
 	// Static are the mutators that run before the plugin, which run again if it changed an object.
 	Static []kind.Mutator
 	Clock  clock.WithTicker // nil: the real one
@@ -76,8 +85,8 @@ func New(cfg Config) *Plugin {
 	}
 	compiler := &matching.Compiler{}
 	p := &Plugin{cfg: cfg, synced: make(chan struct{}),
-		hooks:    webhook.New(webhook.Config{Resolve: Resolve(cfg.Env), Compiler: compiler, Log: cfg.Log}),
-		policies: policy.New(policy.Config{Kinds: cfg.Kinds, Types: cfg.Types, Compiler: compiler})}
+		hooks:    webhook.New(webhook.Config{Resolve: Resolve(cfg.Env), Credentials: cfg.Credentials, Compiler: compiler, Measure: cfg.Measure, Log: cfg.Log}),
+		policies: policy.New(policy.Config{Kinds: cfg.Kinds, Types: cfg.Types, Compiler: compiler, Measure: cfg.Measure})}
 	p.statuses = newStatuses(p)
 	return p
 }
@@ -87,6 +96,9 @@ func (p *Plugin) Name() string { return "DynamicAdmission" }
 
 // Synced is closed once everything that was registered at the start is known.
 func (p *Plugin) Synced() <-chan struct{} { return p.synced }
+
+// Calls tells whether the webhooks of a configuration of this name count by now.
+func (p *Plugin) Calls(configuration string) bool { return p.hooks.Has(configuration) }
 
 // Run follows webhooks and policies until ctx ends. It may run once.
 func (p *Plugin) Run(ctx context.Context, source follow.Source) error {
@@ -160,6 +172,8 @@ func (p *Plugin) wait(ctx context.Context) error {
 	}
 }
 
+func (p *Plugin) off(plugin string) bool { return p.cfg.Off != nil && p.cfg.Off(plugin) }
+
 func (p *Plugin) exempt(r *kind.AdmissionRequest) bool {
 	return matching.Exempt(r) || p.cfg.Exempt != nil && p.cfg.Exempt(r)
 }
@@ -176,9 +190,11 @@ func (p *Plugin) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequ
 		return nil
 	}
 	request, policies, hooks := matching.New(env, r), p.policies.Begin(), p.hooks.Begin()
-	round := func() (bool, error) {
-		changed, err := policies.Run(ctx, request)
-		if err != nil {
+	round := func() (changed bool, err error) {
+		if !p.off("MutatingAdmissionPolicy") {
+			changed, err = policies.Run(ctx, request)
+		}
+		if err != nil || p.off("MutatingAdmissionWebhook") {
 			return changed, err
 		}
 		more, err := hooks.Run(ctx, request)
@@ -222,8 +238,13 @@ func (p *Plugin) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRe
 		return err
 	}
 	request := matching.New(env, r)
-	if err := p.policies.Validate(ctx, request); err != nil {
-		return err
+	if !p.off("ValidatingAdmissionPolicy") {
+		if err := p.policies.Validate(ctx, request); err != nil {
+			return err
+		}
+	}
+	if p.off("ValidatingAdmissionWebhook") {
+		return nil
 	}
 	return p.hooks.Validate(ctx, request)
 }

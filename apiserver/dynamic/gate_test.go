@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	regv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/yare-project/yare/apiserver"
 	"github.com/yare-project/yare/apiserver/dynamic"
+	"github.com/yare-project/yare/apiserver/measure"
 	"github.com/yare-project/yare/apiserver/openapi"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds"
@@ -44,6 +46,8 @@ type gate struct {
 	mu     sync.Mutex
 	audits []apiserver.AuditEvent
 	warned []string
+
+	metrics *prometheus.Registry
 }
 
 type late struct{ kind.Env }
@@ -55,7 +59,8 @@ func authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision,
 	return authorizer.DecisionAllow, "", nil
 }
 
-func newGate(t *testing.T) *gate {
+// newGate starts a gate. off are plugins that are switched off.
+func newGate(t *testing.T, off ...string) *gate {
 	t.Helper()
 	g := &gate{t: t}
 	env := &late{}
@@ -64,7 +69,9 @@ func newGate(t *testing.T) *gate {
 		return g.server.Registry().Kinds(), uint64(g.server.Registry().Revision())
 	}
 	own := &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup}}
-	plugin := dynamic.New(dynamic.Config{Env: env, Exempt: func(r *kind.AdmissionRequest) bool { return r.User == user.Info(own) }, Static: mutators, Log: slog.New(slog.DiscardHandler), Kinds: served,
+	g.metrics = prometheus.NewRegistry()
+	counts := measure.New(g.metrics)
+	plugin := dynamic.New(dynamic.Config{Env: env, Measure: counts, Off: func(plugin string) bool { return slices.Contains(off, plugin) }, Exempt: func(r *kind.AdmissionRequest) bool { return r.User == user.Info(own) }, Static: mutators, Log: slog.New(slog.DiscardHandler), Kinds: served,
 		Types: func() managedfields.TypeConverter { return g.server.Types() }, OpenAPI: openapi.New(openapi.Config{Kinds: served, Definitions: kinds.Definitions()})})
 	store := mem.New(mem.Config{CheckImmutable: true})
 	server, err := apiserver.New(apiserver.Config{Store: store, Groups: kinds.Groups(),
@@ -72,7 +79,7 @@ func newGate(t *testing.T) *gate {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: "tester", Groups: []string{"system:masters"}, Extra: map[string][]string{"k": {"v"}}}}, true, nil
 		}),
 		Authorizer: authorizer.AuthorizerFunc(authorize), Settings: kind.Settings{ClusterDomain: "cluster.local"},
-		Mutators: append(mutators, plugin), Validators: dynamic.Before(validators, "ResourceQuota", plugin),
+		Mutators: append(mutators, plugin), Validators: dynamic.Before(validators, "ResourceQuota", plugin), Metrics: g.metrics, Measure: counts,
 		Audit: func(e apiserver.AuditEvent) { g.mu.Lock(); g.audits = append(g.audits, e); g.mu.Unlock() },
 	})
 	if err != nil {
@@ -164,11 +171,13 @@ func (g *gate) create(namespace string, c *corev1.ConfigMap, dry ...string) (*co
 
 // remote is a webhook over HTTPS. Answer decides; every request is kept.
 type remote struct {
-	t      *testing.T
-	srv    *httptest.Server
-	mu     sync.Mutex
-	seen   []*admissionv1.AdmissionReview
-	answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
+	t    *testing.T
+	srv  *httptest.Server
+	mu   sync.Mutex
+	seen []*admissionv1.AdmissionReview
+	// timeouts are what the webhook was told to take at most.
+	timeouts []string
+	answer   func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 }
 
 func newRemote(t *testing.T, answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) *remote {
@@ -186,6 +195,7 @@ func (r *remote) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	r.mu.Lock()
 	r.seen = append(r.seen, review)
+	r.timeouts = append(r.timeouts, req.URL.Query().Get("timeout"))
 	r.mu.Unlock()
 	response := r.answer(review.Request)
 	if response == nil {

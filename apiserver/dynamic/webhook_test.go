@@ -245,7 +245,7 @@ func TestWhenAWebhookFails(t *testing.T) {
 		change []func(*regv1.ValidatingWebhook)
 		want   string // empty: the request goes on
 	}{
-		"closed, unreachable":  {ok, []func(*regv1.ValidatingWebhook){down}, `Internal error occurred: failed calling webhook "check.example.com": failed to call webhook: Post "` + nobody.URL + `?timeout=10s": dial tcp`},
+		"closed, unreachable":  {ok, []func(*regv1.ValidatingWebhook){down}, `Internal error occurred: failed calling webhook "check.example.com": failed to call webhook: Post "` + nobody.URL + `/?timeout=10s": dial tcp`},
 		"open, unreachable":    {ok, []func(*regv1.ValidatingWebhook){down, ignore}, ""},
 		"closed, broken":       {broken, nil, `failed to call webhook: an error on the server (`},
 		"open, broken":         {broken, []func(*regv1.ValidatingWebhook){ignore}, ""},

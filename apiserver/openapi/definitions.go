@@ -238,6 +238,9 @@ func (d *definitions) value(t reflect.Type, zero bool) spec.Schema {
 		return s
 	}
 	s.Type, s.Format = scalar(t.Kind())
+	if t.Kind() == reflect.String {
+		s.Enum = enumOf(t)
+	}
 	if zero && !pointer {
 		s.Default = plain(reflect.Zero(t).Interface())
 	}

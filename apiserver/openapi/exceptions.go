@@ -24,6 +24,7 @@ var (
 		"io.k8s.api.core.v1.ProjectedVolumeSource.sources":                                     true,
 		"io.k8s.api.core.v1.TypedLocalObjectReference.apiGroup":                                true,
 		"io.k8s.api.core.v1.TypedObjectReference.apiGroup":                                     true,
+		"io.k8s.api.events.v1.Event.metadata":                                                  true,
 		"io.k8s.api.discovery.v1.EndpointSlice.endpoints":                                      true,
 		"io.k8s.api.discovery.v1.EndpointSlice.ports":                                          true,
 		"io.k8s.api.flowcontrol.v1.FlowSchemaSpec.matchingPrecedence":                          true,

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha512"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +20,8 @@ import (
 	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/yare-project/yare/kind"
 )
 
 const (
@@ -31,6 +35,8 @@ const (
 
 // New returns the handler of /openapi/v2, /openapi/v3 and the documents below it.
 func New(config Config) *Handler {
+	// A document without them is none, by the specification.
+	config.Title, config.Version = cmp.Or(config.Title, "Kubernetes"), cmp.Or(config.Version, "unversioned")
 	return &Handler{config: config, build: buildID()}
 }
 
@@ -45,10 +51,13 @@ type Handler struct {
 
 // state is what was built of one revision of the kinds.
 type state struct {
-	revision uint64
+	revision uint64 // of the kinds
+	known    uint64 // of the remote documents
+	remote   []Remote
 	builder  builder
-	hashes   map[string]string // by index path
-	all      string            // the hash of everything
+	hashes   map[string]string       // by index path
+	own      map[string]*versionHash // those of them that are this server's own
+	all      string                  // the hash of everything
 
 	building sync.Mutex // one document at a time: they are large while they are made
 	mu       sync.Mutex
@@ -72,31 +81,68 @@ func buildID() string {
 
 func (h *Handler) state() *state {
 	kinds, revision := h.config.Kinds()
+	var remote []Remote
+	var known uint64
+	if h.config.Remote != nil {
+		remote, known = h.config.Remote()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.current == nil || h.current.revision != revision {
-		s := &state{revision: revision, builder: builder{config: h.config, kinds: kinds}, packed: map[string][]byte{}}
-		s.hash(h.build)
+	if h.current == nil || h.current.revision != revision || h.current.known != known {
+		s := &state{revision: revision, known: known, remote: remote, builder: builder{config: h.config, kinds: kinds}, packed: map[string][]byte{}}
+		s.hash(h.build, h.current)
+		s.inherit(h.current)
 		h.current = s
 	}
 	return h.current
 }
 
-// hash makes the hashes of the documents from what they follow from.
-func (s *state) hash(build string) {
+// hash makes the hashes of the documents from what they follow from. That of a group version whose kinds are those of the last state stays.
+func (s *state) hash(build string, last *state) {
 	s.hashes = map[string]string{}
+	s.own = map[string]*versionHash{}
 	var everything strings.Builder
+	byVersion := s.builder.byVersion()
 	for _, gv := range s.builder.versions() {
-		sum := sha512.Sum512([]byte(build + s.builder.config.Version + s.builder.fingerprint(gv)))
-		s.hashes[indexPath(gv)] = fmt.Sprintf("%X", sum)
-		everything.WriteString(s.hashes[indexPath(gv)])
+		path, kinds := indexPath(gv), byVersion[gv]
+		own := &versionHash{kinds: kinds}
+		if last != nil && last.own[path] != nil && slices.Equal(last.own[path].kinds, kinds) {
+			own = last.own[path]
+		} else {
+			own.sum = fmt.Sprintf("%X", sha512.Sum512([]byte(build+s.builder.config.Version+s.builder.fingerprint(gv, kinds))))
+		}
+		s.own[path] = own
+		s.hashes[path] = own.sum
+		everything.WriteString(own.sum)
 	}
+	s.hashRemote(&everything)
 	s.all = fmt.Sprintf("%X", sha512.Sum512([]byte(everything.String())))
 }
 
-func (b *builder) fingerprint(gv schema.GroupVersion) string {
+// versionHash is the hash of a group version's document, with the kinds that it was made of.
+type versionHash struct {
+	kinds []*kind.Kind
+	sum   string
+}
+
+// inherit takes over the documents of versions that are what they were.
+func (s *state) inherit(last *state) {
+	if last == nil {
+		return
+	}
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	for key, packed := range last.packed {
+		path, _, _ := strings.Cut(key, " ")
+		if hash := s.hashes[path]; hash != "" && hash == last.hashes[path] || path == root && s.all == last.all {
+			s.packed[key] = packed
+		}
+	}
+}
+
+func (b *builder) fingerprint(gv schema.GroupVersion, kinds []*kind.Kind) string {
 	var out strings.Builder
-	for _, k := range b.kinds {
+	for _, k := range kinds {
 		v, ok := k.Version(gv)
 		if !ok {
 			continue
@@ -169,6 +215,9 @@ func (s *state) serveV2(w http.ResponseWriter, r *http.Request) {
 	s.serve(w, r, root, mediaType, s.all, func() ([]byte, error) {
 		operations, d := s.builder.collect(nil)
 		body, err := documentV2(s.builder.info(), operations, d)
+		if err == nil {
+			body, err = s.withRemote(body)
+		}
 		if err != nil || mediaType == asJSON {
 			return body, err
 		}
@@ -229,8 +278,11 @@ func (s *state) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 				gv = candidate
 			}
 		}
-		operations, d := s.builder.collect(&gv)
-		body, err := documentV3(s.builder.info(), operations, d)
+		body, err := s.remoteV3(path)
+		if body == nil && err == nil {
+			operations, d := s.builder.collect(&gv)
+			body, err = documentV3(s.builder.info(), operations, d)
+		}
 		if err != nil || mediaType == asJSON {
 			return body, err
 		}

@@ -1,29 +1,19 @@
 package openapi
 
 import (
-	"k8s.io/client-go/applyconfigurations"
-	"k8s.io/client-go/kubernetes/scheme"
+	"strings"
+
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
 
-	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/apiserver/apply"
 )
 
 // mergeRules tells how server-side apply merges a type's lists and maps: the same rules that the server itself applies.
 type mergeRules struct{ schema *merge.Schema }
 
-// mergeRulesOf finds the rules of the built-in types. They are one schema, which any of its types leads to.
-func mergeRulesOf(kinds []*kind.Kind) mergeRules {
-	converter := applyconfigurations.NewTypeConverter(scheme.Scheme)
-	for _, k := range kinds {
-		obj := k.New()
-		obj.GetObjectKind().SetGroupVersionKind(k.Hub)
-		if typed, err := converter.ObjectToTyped(obj); err == nil {
-			return mergeRules{schema: typed.Schema()}
-		}
-	}
-	return mergeRules{}
-}
+// builtinRules are those of the built-in types.
+func builtinRules() mergeRules { return mergeRules{schema: apply.Schema()} }
 
 func (m mergeRules) atom(name string) *merge.Atom {
 	if m.schema == nil {
@@ -64,6 +54,9 @@ func unions(in []merge.Union) []any {
 
 func (m mergeRules) field(name, key string, p *spec.Schema) {
 	a := m.atom(name)
+	if a == nil && p.Items != nil && (strings.HasPrefix(name, "io.k8s.api.authentication.") || strings.HasPrefix(name, "io.k8s.api.authorization.")) {
+		p.AddExtension("x-kubernetes-list-type", "atomic") // reviews are not applied, so that the rules don't know them
+	}
 	if a == nil || a.Map == nil {
 		return
 	}

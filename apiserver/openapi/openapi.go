@@ -34,7 +34,9 @@ type Config struct {
 	Definitions []func(common.ReferenceCallback) map[string]common.OpenAPIDefinition
 	// Schema returns the schema of a version that has no Go type of its own, or nil. Optional.
 	Schema func(v *kind.Version) *spec.Schema
-	// Title and Version are the documents' info.
+	// Remote are the documents of what other servers serve, with a number that changes whenever they do. It must answer at once. Optional.
+	Remote func() (documents []Remote, revision uint64)
+	// Title and Version are the documents' info; empty: "Kubernetes", "unversioned".
 	Title   string
 	Version string
 }
@@ -64,6 +66,17 @@ func (b *builder) versions() []schema.GroupVersion {
 	return out
 }
 
+// byVersion lists the kinds of each group version.
+func (b *builder) byVersion() map[schema.GroupVersion][]*kind.Kind {
+	out := map[schema.GroupVersion][]*kind.Kind{}
+	for _, k := range b.kinds {
+		for i := range k.Versions {
+			out[k.Versions[i].GroupVersion()] = append(out[k.Versions[i].GroupVersion()], k)
+		}
+	}
+	return out
+}
+
 func indexPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -73,7 +86,7 @@ func indexPath(gv schema.GroupVersion) string {
 
 // collect gathers the operations of one version, or of all, and the definitions that they need.
 func (b *builder) collect(only *schema.GroupVersion) ([]operation, *definitions) {
-	d := newDefinitions(b.config.Definitions, mergeRulesOf(b.kinds))
+	d := newDefinitions(b.config.Definitions, builtinRules())
 	var operations []operation
 	var served []schema.GroupVersion
 	marked := map[string]bool{}
@@ -95,6 +108,9 @@ func (b *builder) collect(only *schema.GroupVersion) ([]operation, *definitions)
 	}
 	b.markShared(d, served)
 	for _, k := range b.kinds { // a kind of another version that one of these has in its fields
+		if k.Dynamic { // it has no type that a field could be of
+			continue
+		}
 		for i := range k.Versions {
 			if t := typeOf(k.Versions[i].New()); t != nil && !marked[nameOf(t)] {
 				d.mark(nameOf(t), k.Versions[i].GroupVersionKind)

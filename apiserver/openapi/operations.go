@@ -249,6 +249,8 @@ func (r *routes) subresources(item string) {
 			gvk, body = s.Body, r.body(s.Body)
 		}
 		switch {
+		case s.NoPatch:
+			r.add(r.replace(item+"/"+s.Name, r.version.Kind, body, gvk, s.Name))
 		case s.Replace != nil:
 			part(s.Name, body, gvk)
 		case s.Create != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	regv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 )
 
 // Mutation is one request's way through the mutating policies: once, and once more through those that ask for it if something changed since.
@@ -164,7 +166,7 @@ func (m *Mutation) invoke(ctx context.Context, r *matching.Request, p *mutator, 
 	if m.round > 0 && !m.again[key] {
 		return false, nil
 	}
-	ok, err := p.conditions.Match(ctx, r, target, param)
+	ok, err := m.wanted(ctx, r, p, target, param)
 	if err != nil {
 		m.refuse(p, b, err, metav1.StatusReasonInvalid)
 	}
@@ -175,8 +177,9 @@ func (m *Mutation) invoke(ctx context.Context, r *matching.Request, p *mutator, 
 	if err != nil {
 		return false, err
 	}
-	before := copyOf(object(r))
+	before, began := copyOf(object(r)), time.Now()
 	err = p.run(ctx, &input{request: r, target: target, params: param, namespace: namespace})
+	p.measure.Mutated(p.policy.Name, b.name, errorType(err), time.Since(began))
 	var status apierrors.APIStatus
 	switch {
 	case ctx.Err() != nil:
@@ -194,6 +197,17 @@ func (m *Mutation) invoke(ctx context.Context, r *matching.Request, p *mutator, 
 		m.called[key] = true
 	}
 	return changed, nil
+}
+
+// wanted tells whether a policy's match conditions hold.
+func (m *Mutation) wanted(ctx context.Context, r *matching.Request, p *mutator, target matching.Target, param runtime.Object) (bool, error) {
+	if p.conditions == nil {
+		return true, nil
+	}
+	began := time.Now()
+	ok, err := p.conditions.Match(ctx, r, target, param)
+	p.measure.Conditions(measure.Validate, measure.OfPolicy, p.policy.Name, r.Operation, ok, err, time.Since(began)) // "validate" in Kubernetes, too
+	return ok, err
 }
 
 func copyOf(obj runtime.Object) runtime.Object {

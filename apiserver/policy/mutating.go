@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 )
 
 // mutator is a MutatingAdmissionPolicy, compiled when first needed.
@@ -25,6 +26,7 @@ type mutator struct {
 	choice     *matching.Choice
 	conditions *matching.Conditions
 	types      func() managedfields.TypeConverter
+	measure    *measure.Admission
 	once       sync.Once
 	compiler   *plugincel.CompositedCompiler
 	mutations  []plugincel.MutatingEvaluator
@@ -32,7 +34,7 @@ type mutator struct {
 }
 
 func newMutator(p *regv1.MutatingAdmissionPolicy, cfg Config) *mutator {
-	return &mutator{policy: p, choice: choiceOf(p.Spec.MatchConstraints, false), types: cfg.Types,
+	return &mutator{policy: p, choice: choiceOf(p.Spec.MatchConstraints, false), types: cfg.Types, measure: cfg.Measure,
 		conditions: matching.NewConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, cfg.Compiler)}
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -29,6 +30,7 @@ type Config struct {
 	// Types merges apply configurations into objects of the built-in kinds.
 	Types    func() managedfields.TypeConverter
 	Compiler *matching.Compiler
+	Measure  *measure.Admission // nil: nothing is counted
 }
 
 // Policies are the policies and bindings that are stored now.
@@ -44,7 +46,7 @@ func New(cfg Config) *Policies { return &Policies{cfg: cfg, params: kindIndex{ki
 
 // SetValidating and the like tell of policies and bindings that came, changed or went.
 func (p *Policies) SetValidating(v *regv1.ValidatingAdmissionPolicy) {
-	p.validating.setPolicy(v.Name, newValidator(v, p.cfg.Compiler))
+	p.validating.setPolicy(v.Name, newValidator(v, p.cfg))
 }
 
 // DropValidating forgets a policy.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	regv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -145,28 +146,36 @@ func (t *trial) decide(ctx context.Context, v *validator, b *validatingBinding, 
 	if err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	findings, notes, err := v.evaluate(ctx, &input{request: t.request, target: target, params: param, namespace: namespace})
+	took := time.Since(began)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil && v.failsOpen():
+		v.measure.Validated(v.policy.Name, b.name, errorType(err), "allow", took)
 		return nil, nil
 	case err != nil:
-		findings = []finding{{message: err.Error()}}
+		findings = []finding{{message: err.Error(), err: err}}
 	}
 	for _, f := range findings {
-		t.act(v, b, f)
+		t.act(v, b, f, took)
 	}
 	return notes, nil
 }
 
 // act does what the binding says about a failed validation.
-func (t *trial) act(v *validator, b *validatingBinding, f finding) {
+func (t *trial) act(v *validator, b *validatingBinding, f finding, took time.Duration) {
+	count := func(action regv1.ValidationAction) {
+		v.measure.Validated(v.policy.Name, b.name, errorType(f.err), strings.ToLower(string(action)), took)
+	}
 	if f.index == annotationFailure {
+		count(regv1.Deny)
 		t.refuse(v, &b.binding, f.message, f.reason)
 		return
 	}
 	for _, action := range b.object.Spec.ValidationActions {
+		count(action)
 		switch action {
 		case regv1.Deny:
 			t.refuse(v, &b.binding, f.message, f.reason)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
 	regv1 "k8s.io/api/admissionregistration/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 )
 
 // validator is a ValidatingAdmissionPolicy, compiled when first needed.
@@ -23,6 +25,7 @@ type validator struct {
 	choice     *matching.Choice
 	conditions *matching.Conditions
 	compiler   *matching.Compiler
+	measure    *measure.Admission
 	once       sync.Once
 	// Each message is evaluated only if its validation fails; nil where there is no expression.
 	validations plugincel.ConditionEvaluator
@@ -31,9 +34,9 @@ type validator struct {
 	err         error
 }
 
-func newValidator(p *regv1.ValidatingAdmissionPolicy, compiler *matching.Compiler) *validator {
-	return &validator{policy: p, choice: choiceOf(p.Spec.MatchConstraints, false), compiler: compiler,
-		conditions: matching.NewConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, compiler)}
+func newValidator(p *regv1.ValidatingAdmissionPolicy, cfg Config) *validator {
+	return &validator{policy: p, choice: choiceOf(p.Spec.MatchConstraints, false), compiler: cfg.Compiler, measure: cfg.Measure,
+		conditions: matching.NewConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, cfg.Compiler)}
 }
 
 // compile uses the shared compiler where it can: one with variables is the policy's own.
@@ -78,6 +81,7 @@ type finding struct {
 	index   int
 	message string
 	reason  metav1.StatusReason
+	err     error // what kept the validation from being evaluated, if anything did
 }
 
 // note is an audit annotation.
@@ -85,8 +89,13 @@ type note struct{ key, value string }
 
 // evaluate decides one request with one parameter.
 func (v *validator) evaluate(ctx context.Context, in *input) (findings []finding, notes []note, err error) {
-	if ok, err := v.conditions.Match(ctx, in.request, in.target, in.params); err != nil || !ok {
-		return nil, nil, err
+	if v.conditions != nil {
+		began := time.Now()
+		ok, err := v.conditions.Match(ctx, in.request, in.target, in.params)
+		v.measure.Conditions(measure.Validate, measure.OfPolicy, v.policy.Name, in.request.Operation, ok, err, time.Since(began))
+		if err != nil || !ok {
+			return nil, nil, err
+		}
 	}
 	v.once.Do(v.compile)
 	if v.err != nil {
@@ -110,7 +119,7 @@ func (v *validator) judge(ctx context.Context, in *input, i int, result *pluginc
 	case result.Error != nil && v.failsOpen():
 		return nil
 	case result.Error != nil:
-		return &finding{index: i, message: result.Error.Error()}
+		return &finding{index: i, message: result.Error.Error(), err: result.Error}
 	case result.EvalResult == celtypes.True:
 		return nil
 	}

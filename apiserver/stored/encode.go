@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,18 +27,35 @@ type Bytes struct {
 	from, to int
 }
 
-// AppendItem appends the object as an item of its List: bare, as the typed lists of the Kubernetes API have it.
-func (b Bytes) AppendItem(dst []byte) []byte {
-	if b.from > 0 && b.form == JSON {
-		dst = append(dst, '{')
+// Inner is what stands for the object inside its List: bare, as the typed lists of the Kubernetes API have it, and without the opening brace
+// if Braced says that there must be one: Brace.
+func (b Bytes) Inner() []byte { return b.Whole[b.from:b.to] }
+
+// Braced tells whether Inner lacks its opening brace.
+func (b Bytes) Braced() bool {
+	return b.from > 0 && b.form == JSON || b.from > len(cborMagic) && b.form == CBOR
+}
+
+// Brace opens an object in the form.
+func (b Bytes) Brace() byte {
+	if b.form == CBOR {
+		return cborMap
 	}
-	return append(dst, b.Whole[b.from:b.to]...)
+	return '{'
+}
+
+// AppendItem appends the object as an item of its List.
+func (b Bytes) AppendItem(dst []byte) []byte {
+	if b.Braced() {
+		dst = append(dst, b.Brace())
+	}
+	return append(dst, b.Inner()...)
 }
 
 // ItemLen is the number of bytes that AppendItem appends.
 func (b Bytes) ItemLen() int {
 	n := b.to - b.from
-	if b.from > 0 && b.form == JSON {
+	if b.Braced() {
 		n++
 	}
 	return n
@@ -62,10 +80,19 @@ var magic = []byte{'k', '8', 's', 0}
 // IsProtobuf tells whether data opens like a protobuf document of the Kubernetes API.
 func IsProtobuf(data []byte) bool { return bytes.HasPrefix(data, magic) }
 
+// scratch holds buffers in which documents grow before they are kept at their size.
+var scratch = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // EncodeJSON writes obj, whose type information says gvk.
 func EncodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) (Bytes, error) {
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(obj); err != nil {
+	buf := scratch.Get().(*bytes.Buffer)
+	defer func() {
+		if buf.Cap() <= 64<<10 {
+			buf.Reset()
+			scratch.Put(buf)
+		}
+	}()
+	if err := json.NewEncoder(buf).Encode(obj); err != nil {
 		return Bytes{}, fmt.Errorf("encode %s as JSON: %w", gvk.Kind, err)
 	}
 	whole := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))

@@ -1,8 +1,8 @@
 // Package stored is the form in which the API server keeps an object: the decoded hub object beside the bytes that were made of it.
 //
-// Guarantees: an object is encoded at most once per served version and form, when somebody first needs it, and get, list, every watcher
-// and the disk share those bytes. After [Object.Stamp] nothing about the object changes, so all of it is safe for concurrent use;
-// whoever holds an Object may read what it hands out and must never write to it.
+// Guarantees: an object is encoded once per served version and form for all who read it at about the same time; get, list and every watcher
+// share those bytes, which are let go when nobody has read them since the last garbage collection. After [Object.Stamp] nothing about the object
+// changes, so all of it is safe for concurrent use; whoever holds an Object may read what it hands out and must never write to it.
 //
 // The package does not know who asks, nor what the objects mean.
 package stored
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,25 +36,34 @@ const (
 	// MetaBetaJSON and MetaBetaProtobuf are the same in meta.k8s.io/v1beta1.
 	MetaBetaJSON
 	MetaBetaProtobuf
+	// CBOR is the object in CBOR, MetaCBOR and MetaBetaCBOR its metadata.
+	CBOR
+	MetaCBOR
+	MetaBetaCBOR
 )
+
+// Binary tells whether the form is a protobuf one.
+func (f Form) Binary() bool { return f == Protobuf || f == MetaProtobuf || f == MetaBetaProtobuf }
 
 // Object is an immutable API object with its encodings.
 type Object struct {
 	kind     *kind.Kind
 	object   kind.Object
 	revision store.Revision
+	labels   Sketch
 	size     atomic.Int32
 	encoded  atomic.Pointer[encoding]
+	sealed   *sealed // nil: plain on disk
 }
 
-// encoding is one cached form; the list of them only grows at its head.
+// encoding is one cached form; the list of them only grows at its head. The bytes are held weakly: they last as long as somebody reads them, and
+// else until the next garbage collection. So what is read often is encoded once, and what nobody reads costs no memory.
 type encoding struct {
 	version *kind.Version
 	form    Form
 	next    *encoding
-	once    sync.Once
-	bytes   Bytes
-	err     error
+	mu      sync.Mutex
+	bytes   weak.Pointer[Bytes]
 }
 
 // New wraps obj, of k's hub type, which from now on belongs to the wrapper. Type information is filled in.
@@ -61,7 +71,7 @@ func New(k *kind.Kind, obj kind.Object) *Object {
 	if !k.Dynamic {
 		setType(obj, k.Hub)
 	}
-	o := &Object{kind: k, object: obj}
+	o := &Object{kind: k, object: obj, labels: sketch(obj.GetLabels())}
 	o.revision, _ = strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
 	return o
 }
@@ -75,7 +85,7 @@ func (o *Object) Stamp(rev store.Revision) *Object {
 
 // Deleted returns the object's last state as watchers of a deletion see it: the same, at the deletion's revision.
 func (o *Object) Deleted(rev store.Revision) *Object {
-	last := &Object{kind: o.kind, object: shallow(o.object)}
+	last := &Object{kind: o.kind, object: shallow(o.object), labels: o.labels}
 	last.size.Store(o.size.Load())
 	return last.Stamp(rev)
 }
@@ -119,8 +129,24 @@ func Convert(v *kind.Version, hub kind.Object) (runtime.Object, error) {
 	return out, nil
 }
 
-// Encode implements store.Value with the bytes of the hub version: protobuf where the type has it, else JSON.
+// Encode implements store.Value with the bytes of the hub version, sealed if the resource is encrypted.
 func (o *Object) Encode() ([]byte, error) {
+	switch s := o.sealed; {
+	case s == nil:
+		return o.EncodeFresh()
+	case s.fault != nil:
+		return s.raw, nil
+	default:
+		plain, err := o.EncodeFresh()
+		if err != nil {
+			return nil, err
+		}
+		return s.close(plain)
+	}
+}
+
+// EncodeFresh gives the bytes of the hub version as they are: protobuf where the type has it, else JSON. It implements store.Fresh.
+func (o *Object) EncodeFresh() ([]byte, error) {
 	form := JSON
 	if HasProtobuf(o.object) {
 		form = Protobuf
@@ -130,7 +156,7 @@ func (o *Object) Encode() ([]byte, error) {
 		b, err := EncodeJSON(o.object, o.object.GetObjectKind().GroupVersionKind())
 		return b.Whole, err
 	}
-	b, err := o.As(v, form)
+	b, err := o.encode(v, form) // for the disk, once: not worth keeping
 	return b.Whole, err
 }
 
@@ -170,11 +196,21 @@ func weigh(value any) int {
 	return 16
 }
 
-// As returns the object's bytes in a version and form, encoding them if nobody has yet.
+// As returns the object's bytes in a version and form, encoding them if nobody has lately.
 func (o *Object) As(v *kind.Version, form Form) (Bytes, error) {
 	e := o.slot(v, form)
-	e.once.Do(func() { e.bytes, e.err = o.encode(v, form) })
-	return e.bytes, e.err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.bytes.Value(); b != nil {
+		return *b, nil
+	}
+	b, err := o.encode(v, form)
+	if err != nil {
+		return Bytes{}, err
+	}
+	kept := &b
+	e.bytes = weak.Make(kept)
+	return *kept, nil
 }
 
 func (o *Object) slot(v *kind.Version, form Form) *encoding {
@@ -207,12 +243,21 @@ func (o *Object) encode(v *kind.Version, form Form) (Bytes, error) {
 	case MetaBetaProtobuf:
 		return EncodeProtobuf(Partial(o.object, "v1beta1"), PartialKind("v1beta1"))
 	}
+	switch form {
+	case MetaCBOR:
+		return EncodeCBOR(Partial(o.object, "v1"), PartialKind("v1"))
+	case MetaBetaCBOR:
+		return EncodeCBOR(Partial(o.object, "v1beta1"), PartialKind("v1beta1"))
+	}
 	obj, err := o.In(v)
 	if err != nil {
 		return Bytes{}, err
 	}
-	if form == JSON {
+	switch form {
+	case JSON:
 		return EncodeJSON(obj, v.GroupVersionKind)
+	case CBOR:
+		return EncodeCBOR(obj, v.GroupVersionKind)
 	}
 	return EncodeProtobuf(obj, v.GroupVersionKind)
 }

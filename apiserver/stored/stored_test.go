@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/yare-project/yare/apiserver/stored"
@@ -119,4 +120,26 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// TestCBORIsEncodedOnce shares bytes among readers, and makes list items of them.
+func TestCBORIsEncodedOnce(t *testing.T) {
+	v := &configMaps.Versions[0]
+	o := stored.New(configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}})
+	first, err := o.As(v, stored.CBOR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := o.As(v, stored.CBOR)
+	if err != nil || &first.Whole[0] != &again.Whole[0] {
+		t.Errorf("encoded twice: %v", err)
+	}
+	item := first.AppendItem(nil)
+	if len(item) != first.ItemLen() || len(item) >= len(first.Whole) {
+		t.Errorf("an item of %d bytes, said to be %d, of a document of %d", len(item), first.ItemLen(), len(first.Whole))
+	}
+	var bare map[string]any
+	if err := direct.Unmarshal(item, &bare); err != nil || bare["kind"] != nil || bare["data"] == nil {
+		t.Errorf("an item of a list: %v, %v", bare, err)
+	}
 }

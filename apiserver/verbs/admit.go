@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/yare-project/yare/apiserver/measure"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -20,29 +21,59 @@ func (r *Resource) admission(rq *Request, op admissionv1.Operation, obj, old kin
 
 // mutate lets the plugins change the object, then defaults it again.
 func (r *Resource) mutate(ctx context.Context, rq *Request, a *kind.AdmissionRequest) error {
-	for _, m := range r.Mutators {
+	step := r.Measure.Begin(measure.Mutate, a.Operation, r.mutators)
+	for i, m := range r.Mutators {
 		if err := m.Mutate(ctx, r.Env, a); err != nil {
-			return refused(rq, m.Name(), err)
+			return refused(rq, step, m.Name(), err)
 		}
+		if step != nil {
+			step.Plugin(i)
+		}
+	}
+	if step != nil {
+		step.Passed()
 	}
 	if a.Object != nil && r.Kind.Default != nil && len(r.Mutators) > 0 {
 		r.Kind.Default(a.Object)
 	}
+	rq.Trace.Mark("mutate-admit")
 	return nil
 }
 
 // admit asks the plugins whether the validated request may go on.
 func (r *Resource) admit(ctx context.Context, rq *Request, a *kind.AdmissionRequest) error {
-	for _, v := range r.Validators {
+	step := r.Measure.Begin(measure.Validate, a.Operation, r.validators)
+	for i, v := range r.Validators {
 		if err := v.Validate(ctx, r.Env, a); err != nil {
-			return refused(rq, v.Name(), err)
+			return refused(rq, step, v.Name(), err)
+		}
+		if step != nil {
+			step.Plugin(i)
 		}
 	}
+	if step != nil {
+		step.Passed()
+	}
+	rq.Trace.Mark("validate-admit")
 	return nil
 }
 
+func (r *Resource) mutators() []string   { return namesOf(r.Mutators) }
+func (r *Resource) validators() []string { return namesOf(r.Validators) }
+
+func namesOf[P interface{ Name() string }](plugins []P) []string {
+	out := make([]string, len(plugins))
+	for i, p := range plugins {
+		out[i] = p.Name()
+	}
+	return out
+}
+
 // refused keeps a plugin's own status and makes any other error a 403 that names the plugin.
-func refused(rq *Request, plugin string, err error) error {
+func refused(rq *Request, step *measure.Step, plugin string, err error) error {
+	if step != nil {
+		step.Refused(plugin)
+	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -64,11 +64,11 @@ func decodeContinue(s string) (continueToken, error) {
 	}
 	switch {
 	case err != nil:
-		return t, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+		return t, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	case t.APIVersion != continueVersion:
-		return t, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: server does not recognize this encoded version %q", t.APIVersion))
+		return t, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: server does not recognize this encoded version %q", t.APIVersion))
 	case t.Start == "" || t.Revision == 0 || t.Revision < -1:
-		return t, apierrors.NewBadRequest("continue key is not valid: it lacks a position or a resource version")
+		return t, apierrors.NewBadRequest("invalid continue token: continue key is not valid: it lacks a position or a resource version")
 	}
 	return t, nil
 }

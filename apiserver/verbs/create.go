@@ -24,35 +24,19 @@ func (r *Resource) Create(ctx context.Context, rq *Request, obj kind.Object, opt
 	if r.Kind.Virtual {
 		return r.answer(ctx, rq, obj, opts)
 	}
-	if obj.GetName() != "" || obj.GetGenerateName() == "" {
-		return r.create(ctx, rq, obj, opts, false)
-	}
-	pristine := obj
-	for attempt := 1; ; attempt++ {
-		next := pristine.DeepCopyObject().(kind.Object)
-		next.SetName(generateName(next.GetGenerateName()))
-		out, err := r.create(ctx, rq, next, opts, false)
-		if !apierrors.IsAlreadyExists(err) || attempt == nameAttempts {
-			if apierrors.IsAlreadyExists(err) {
-				return nil, apierrors.NewGenerateNameConflict(rq.named(), next.GetName(), 1)
-			}
-			return out, err
-		}
-	}
+	return r.create(ctx, rq, obj, opts, false)
 }
 
-// create adds an object that has its name. applied says that its managedFields are settled.
+// create adds an object. applied says that its managedFields are settled. Mutating admission sees it as Kubernetes' does: it has no identity yet, and
+// no name if that is to be generated.
 func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opts *metav1.CreateOptions, applied bool) (*stored.Object, error) {
 	named := *rq
 	named.Ref.Name = obj.GetName()
 	rq = &named
-	if obj.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
-	}
 	if err := r.place(rq, obj); err != nil {
 		return nil, err
 	}
-	r.born(obj)
+	unborn(obj)
 	dedupeOwners(rq, obj)
 	if r.Kind.ResetStatus != nil && !r.Kind.StatusOnCreate && !rq.Version.NoStatus {
 		r.Kind.ResetStatus(obj)
@@ -63,10 +47,33 @@ func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opt
 			return nil, err
 		}
 	}
+	rq.Trace.Mark("own")
 	a := r.admission(rq, admissionv1.Create, obj, nil, nil, opts, dryRun(opts.DryRun))
 	if err := r.mutate(ctx, rq, a); err != nil {
 		return nil, err
 	}
+	dedupeOwners(rq, a.Object)
+	if a.Object.GetName() != "" || a.Object.GetGenerateName() == "" {
+		return r.add(ctx, rq, a)
+	}
+	pristine := a.Object
+	for attempt := 1; ; attempt++ {
+		a.Object = pristine.DeepCopyObject().(kind.Object)
+		a.Object.SetName(generateName(a.Object.GetGenerateName()))
+		out, err := r.add(ctx, rq, a)
+		if !apierrors.IsAlreadyExists(err) || attempt == nameAttempts {
+			if apierrors.IsAlreadyExists(err) {
+				return nil, apierrors.NewGenerateNameConflict(rq.named(), a.Object.GetName(), 1)
+			}
+			return out, err
+		}
+	}
+}
+
+// add gives a mutated object its identity, judges it and puts it into the store.
+func (r *Resource) add(ctx context.Context, rq *Request, a *kind.AdmissionRequest) (*stored.Object, error) {
+	r.born(a.Object)
+	rq.Ref.Name, a.Ref.Name = a.Object.GetName(), a.Object.GetName()
 	if err := r.judgeNew(ctx, rq, a); err != nil {
 		return nil, err
 	}
@@ -79,7 +86,9 @@ func (r *Resource) judgeNew(ctx context.Context, rq *Request, a *kind.AdmissionR
 	if r.Kind.Prepare != nil {
 		r.Kind.Prepare(obj, nil)
 	}
+	r.round(obj)
 	errs := append(r.validateMeta(obj), r.check(rq, obj, nil)...)
+	rq.Trace.Mark("validate")
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
@@ -105,6 +114,9 @@ func (r *Resource) check(rq *Request, obj, old kind.Object) field.ErrorList {
 
 // insert claims and commits a judged new object.
 func (r *Resource) insert(ctx context.Context, rq *Request, obj kind.Object, dry bool) (*stored.Object, error) {
+	if !dry && obj.GetResourceVersion() != "" { // a rule of storage: a dry run, which stores nothing, is not held to it
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
 	key := r.key(obj.GetNamespace(), obj.GetName())
 	if item, exists := r.table.Proposed(key); exists {
 		return nil, r.alreadyExists(ctx, rq, item)
@@ -117,7 +129,12 @@ func (r *Resource) insert(ctx context.Context, rq *Request, obj kind.Object, dry
 	if dry {
 		return value, nil
 	}
-	err = r.commit(ctx, rq, store.Write{Key: key, Expect: store.Absent(), Make: func(rev store.Revision) store.Value { return value.Stamp(rev) }})
+	attending, err := r.attend(obj, nil)
+	if err != nil {
+		settle(false)
+		return nil, apierrors.NewInternalError(err)
+	}
+	err = r.commit(ctx, rq, store.Write{Key: key, Expect: store.Absent(), Make: func(rev store.Revision) store.Value { return value.Stamp(rev) }}, attending...)
 	settle(err == nil)
 	var conflict *store.ConflictError
 	if errors.As(err, &conflict) {

@@ -18,14 +18,24 @@ import (
 	"github.com/yare-project/yare/store"
 )
 
+func checkDeleteOptions(opts *metav1.DeleteOptions) error {
+	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("DeleteOptions").GroupKind(), "", errs)
+	}
+	return nil
+}
+
 // Delete removes an object, or marks it deleted if something must happen first: a grace period, finalizers, dependents. removed tells
 // which; the object returned is its last or its marked state.
 func (r *Resource) Delete(ctx context.Context, rq *Request, opts *metav1.DeleteOptions) (o *stored.Object, removed bool, err error) {
 	if opts == nil {
 		opts = &metav1.DeleteOptions{}
 	}
-	if errs := metav1validation.ValidateDeleteOptions(opts); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("DeleteOptions").GroupKind(), "", errs)
+	if err := checkDeleteOptions(opts); err != nil {
+		return nil, false, err
+	}
+	if r.Kind.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		rq.Warn(r.Kind.OrphanWarning)
 	}
 	key := r.key(rq.Ref.Namespace, rq.Ref.Name)
 	for {
@@ -42,6 +52,9 @@ func (r *Resource) Delete(ctx context.Context, rq *Request, opts *metav1.DeleteO
 }
 
 func (r *Resource) tryDelete(ctx context.Context, rq *Request, opts *metav1.DeleteOptions, item store.Item) (*stored.Object, bool, error) {
+	if err := r.readable(item); err != nil {
+		return r.deleteUnread(ctx, rq, opts, item, err)
+	}
 	value, err := r.renew(item)
 	if err != nil { // what cannot be converted can still be deleted, as it is
 		value = item.Value.(*stored.Object)
@@ -88,8 +101,12 @@ func (r *Resource) remove(ctx context.Context, rq *Request, item store.Item, las
 	if dry {
 		return nil
 	}
-	err := r.commit(ctx, rq, store.Write{Key: item.Key, Expect: store.At(item.Revision), Delete: true,
-		Make: func(rev store.Revision) store.Value { return last.Deleted(rev) }})
+	attending, err := r.attend(nil, item.Value.(*stored.Object).Hub())
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	err = r.commit(ctx, rq, store.Write{Key: item.Key, Expect: store.At(item.Revision), Delete: true,
+		Make: func(rev store.Revision) store.Value { return last.Deleted(rev) }}, attending...)
 	if err == nil {
 		r.unclaim(item.Value.(*stored.Object).Hub())
 	}
@@ -141,6 +158,9 @@ func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now t
 	next.SetFinalizers(finalizers)
 	if first && k.OnDelete != nil {
 		k.OnDelete(next)
+	}
+	if k.Round != nil {
+		k.Round(next)
 	}
 	return next, false
 }
@@ -228,6 +248,11 @@ func (r *Resource) claimAgain(obj, old kind.Object) (func(bool), error) {
 
 // DeleteCollection deletes what a list selects, one by one, and returns what it deleted. Objects that go meanwhile are no error.
 func (r *Resource) DeleteCollection(ctx context.Context, rq *Request, opts *metav1.DeleteOptions, list *metav1.ListOptions) (*List, error) {
+	if opts != nil {
+		if err := checkDeleteOptions(opts); err != nil {
+			return nil, err
+		}
+	}
 	found, err := r.List(ctx, rq, list)
 	if err != nil {
 		return nil, err

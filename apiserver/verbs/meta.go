@@ -1,20 +1,22 @@
 package verbs
 
 import (
-	"fmt"
-	"math"
 	"reflect"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metavalidation "k8s.io/apimachinery/pkg/api/validation"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/plain"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -37,22 +39,34 @@ func (r *Resource) place(rq *Request, obj kind.Object) error {
 	case obj.GetNamespace() == "":
 		obj.SetNamespace(ns)
 	case obj.GetNamespace() != ns:
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the provided object does not match the namespace sent on the request: %q is not %q",
-			obj.GetNamespace(), ns))
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	return nil
 }
 
-// born sets the metadata that the server alone sets on a new object.
-func (r *Resource) born(obj kind.Object) {
-	obj.SetUID(types.UID(uuid.NewUUID()))
-	obj.SetCreationTimestamp(r.now())
+// unborn takes away what the server alone sets on a new object.
+func unborn(obj kind.Object) {
+	obj.SetUID("")
+	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
+}
+
+// born sets it.
+func (r *Resource) born(obj kind.Object) {
+	obj.SetUID(types.UID(uuid.NewUUID()))
+	obj.SetCreationTimestamp(r.now())
 	obj.SetGeneration(0)
 	if r.Kind.Spec != nil {
 		obj.SetGeneration(1)
+	}
+}
+
+// round gives an object's times the precision of the wire.
+func (r *Resource) round(obj kind.Object) {
+	if r.Kind.Round != nil {
+		r.Kind.Round(obj)
 	}
 }
 
@@ -70,7 +84,73 @@ func (r *Resource) validateMeta(obj kind.Object) field.ErrorList {
 	if nameOf == nil {
 		nameOf = metavalidation.NameIsDNSSubdomain
 	}
-	return metavalidation.ValidateObjectMetaAccessor(obj, r.Kind.Scope == kind.Namespaced, nameOf, field.NewPath("metadata"))
+	path := field.NewPath("metadata")
+	errs := r.validateFinalizers(obj, path)
+	if m := stored.MetaOf(obj); m != nil {
+		return append(errs, metavalidation.ValidateObjectMeta(unusual(m), r.Kind.Scope == kind.Namespaced, nameOf, path)...)
+	}
+	return append(errs, metavalidation.ValidateObjectMetaAccessor(obj, r.Kind.Scope == kind.Namespaced, nameOf, path)...)
+}
+
+// validateMetaUpdate checks changed metadata: what may change at all, and the form of what has changed.
+func (r *Resource) validateMetaUpdate(obj, old kind.Object) field.ErrorList {
+	path := field.NewPath("metadata")
+	errs := metavalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
+	if prefix := obj.GetGenerateName(); prefix != "" && prefix != old.GetGenerateName() {
+		for _, message := range pathvalidation.IsValidPathSegmentPrefix(prefix) {
+			errs = append(errs, field.Invalid(path.Child("generateName"), prefix, message))
+		}
+		nameOf := r.Kind.ValidateName
+		if nameOf == nil {
+			nameOf = metavalidation.NameIsDNSSubdomain
+		}
+		for _, message := range nameOf(prefix, true) {
+			errs = append(errs, field.Invalid(path.Child("generateName"), prefix, message))
+		}
+	}
+	if finalizers := obj.GetFinalizers(); len(finalizers) > 0 {
+		errs = append(errs, metavalidation.ValidateFinalizers(finalizers, path.Child("finalizers"))...)
+		errs = append(errs, r.validateFinalizers(obj, path)...)
+	}
+	return errs
+}
+
+// validateFinalizers holds the finalizers of built-in kinds to a domain, unless they are the cluster's own.
+func (r *Resource) validateFinalizers(obj kind.Object, path *field.Path) field.ErrorList {
+	if r.Kind.Dynamic || r.Kind.AnyFinalizer {
+		return nil
+	}
+	var errs field.ErrorList
+	for i, name := range obj.GetFinalizers() {
+		switch {
+		case strings.Contains(name, "/"), name == string(corev1.FinalizerKubernetes), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents:
+		default:
+			errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+// unusual is m without the labels and annotations if they are all well formed, as they nearly always are: the validator would take longer to say so.
+func unusual(m *metav1.ObjectMeta) *metav1.ObjectMeta {
+	rest := *m
+	if wellFormed(m.Labels, plain.Value) {
+		rest.Labels = nil
+	}
+	size := 0
+	if wellFormed(m.Annotations, func(value string) bool { size += len(value); return true }) && size < metavalidation.TotalAnnotationSizeLimitB/2 && len(m.Annotations) < 256 {
+		rest.Annotations = nil
+	}
+	return &rest
+}
+
+func wellFormed(pairs map[string]string, value func(string) bool) bool {
+	for k, v := range pairs {
+		if !plain.Key(k) || !value(v) {
+			return false
+		}
+	}
+	return true
 }
 
 // inherit carries over what an update cannot change, and counts the generation.
@@ -81,8 +161,12 @@ func (r *Resource) inherit(obj, old kind.Object) {
 		obj.SetUID(old.GetUID())
 	}
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
-	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if marked := old.GetDeletionTimestamp(); marked != nil {
+		obj.SetDeletionTimestamp(marked)
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(grace)
+	}
 }
 
 // count bumps the generation if what it counts has changed.
@@ -105,16 +189,19 @@ func dedupeOwners(rq *Request, obj kind.Object) {
 	}
 	seen := make(map[types.UID]bool, len(refs))
 	var kept []metav1.OwnerReference
+	var repeated []string
 	for _, ref := range refs {
 		if seen[ref.UID] && contains(kept, ref) {
-			rq.Warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries; API server dedups owner references, so do not rely on UID %s being there twice", ref.UID))
+			repeated = append(repeated, string(ref.UID))
 			continue
 		}
 		seen[ref.UID] = true
 		kept = append(kept, ref)
 	}
-	if len(kept) < len(refs) {
+	if len(repeated) > 0 {
 		obj.SetOwnerReferences(kept)
+		rq.Warn(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; " +
+			"please fix your requests; duplicate UID(s) observed: " + strings.Join(repeated, ", "))
 	}
 }
 
@@ -175,22 +262,6 @@ func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
 		}
 	}
 	return true
-}
-
-func invalidRevision(s string) field.ErrorList {
-	return field.ErrorList{field.Invalid(field.NewPath("resourceVersion"), s, "must be an unsigned number no larger than "+fmt.Sprint(uint64(math.MaxUint64)))}
-}
-
-func matchRequired(got string) field.ErrorList {
-	path := field.NewPath("resourceVersionMatch")
-	if got == "" {
-		return field.ErrorList{field.Forbidden(path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")}
-	}
-	return field.ErrorList{field.NotSupported(path, got, []string{string(metav1.ResourceVersionMatchNotOlderThan)})}
-}
-
-func matchForbidden() field.ErrorList {
-	return field.ErrorList{field.Forbidden(field.NewPath("resourceVersionMatch"), "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")}
 }
 
 // userAgentManager is the field manager that a client's User-Agent names: its first word, printable, of at most 128 bytes.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/yare-project/yare/apiserver/stored"
@@ -72,6 +74,9 @@ func (r *Resource) Get(ctx context.Context, rq *Request, opts *metav1.GetOptions
 	if !ok {
 		return nil, apierrors.NewNotFound(rq.named(), rq.Ref.Name)
 	}
+	if err := r.readable(item); err != nil {
+		return nil, err
+	}
 	return item.Value.(*stored.Object), nil
 }
 
@@ -113,29 +118,33 @@ func (r *Resource) List(ctx context.Context, rq *Request, opts *metav1.ListOptio
 	} else {
 		snap, err = r.snapshot(ctx, opts)
 	}
+	if err == nil {
+		err = r.allReadable(snap, prefix, from, &sel)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return r.page(snap, prefix, from, began, &sel, opts.Limit), nil
 }
 
-func checkListOptions(o *metav1.ListOptions) error {
-	match, rv := o.ResourceVersionMatch, o.ResourceVersion
-	switch {
-	case o.Limit < 0:
-		return apierrors.NewBadRequest(fmt.Sprintf("limit must not be negative: %d", o.Limit))
-	case o.Continue != "" && rv != "" && rv != "0":
-		return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
-	case match == "":
+// invalidList checks the options that say which state is asked for against each other.
+func invalidList(o *metav1.ListOptions, watch bool) error {
+	errs := validation.ValidateListOptions(&internalversion.ListOptions{Watch: watch, ResourceVersion: o.ResourceVersion,
+		ResourceVersionMatch: o.ResourceVersionMatch, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents}, true)
+	if len(errs) == 0 {
 		return nil
-	case o.Continue != "":
-		return apierrors.NewBadRequest("resourceVersionMatch is forbidden when continue is provided")
-	case match != metav1.ResourceVersionMatchExact && match != metav1.ResourceVersionMatchNotOlderThan:
-		return apierrors.NewBadRequest(fmt.Sprintf("resourceVersionMatch %q is not known: supported are Exact and NotOlderThan", match))
-	case rv == "":
-		return apierrors.NewBadRequest("resourceVersionMatch is forbidden unless resourceVersion is provided")
-	case match == metav1.ResourceVersionMatchExact && rv == "0":
-		return apierrors.NewBadRequest("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
+	}
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+}
+
+func checkListOptions(o *metav1.ListOptions) error {
+	if o.ResourceVersionMatch != "" || o.SendInitialEvents != nil {
+		if err := invalidList(o, false); err != nil {
+			return err
+		}
+	}
+	if o.Continue != "" && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	return nil
 }
@@ -231,7 +240,7 @@ func (r *Resource) page(snap store.Snapshot, prefix, from string, began time.Tim
 func parseRevision(s string) (store.Revision, error) {
 	rev, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || strings.HasPrefix(s, "+") {
-		return 0, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", invalidRevision(s))
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %q is no unsigned number", s))
 	}
 	return rev, nil
 }

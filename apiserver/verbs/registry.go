@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,8 @@ type Registry struct {
 	cfg Config
 	mu  sync.Mutex
 	now atomic.Pointer[view]
+
+	changed []func()
 }
 
 // view is one immutable state of the registry.
@@ -38,6 +41,7 @@ type Served struct {
 
 // NewRegistry makes an empty registry.
 func NewRegistry(cfg Config) *Registry {
+	limitCopies()
 	r := &Registry{cfg: cfg}
 	r.now.Store(&view{served: map[schema.GroupVersionResource]*Served{}, resources: map[schema.GroupResource]*Resource{}})
 	return r
@@ -70,6 +74,13 @@ func (r *Registry) Kinds() []*kind.Kind { return r.now.Load().kinds }
 
 // Revision changes whenever Kinds does.
 func (r *Registry) Revision() int64 { return r.now.Load().revision }
+
+// OnChange calls f after each change of what is served from now on. f must return soon and must not change the registry.
+func (r *Registry) OnChange(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = append(r.changed, f)
+}
 
 // Resources lists the resources that keep objects.
 func (r *Registry) Resources() []*Resource {
@@ -122,6 +133,9 @@ func (r *Registry) openAll(kinds []*kind.Kind) (map[*kind.Kind]*Resource, error)
 	for _, k := range kinds {
 		wg.Go(func() {
 			res, err := r.resource(k)
+			if res != nil {
+				res.lookup = r.Resource
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			out[k] = res
@@ -142,7 +156,11 @@ func (r *Registry) resource(k *kind.Kind) (*Resource, error) {
 	if k.Relaxed {
 		durability = store.Relaxed
 	}
-	return open(r.cfg, k, store.TableConfig{Name: TableName(k), Durability: durability, Decode: stored.Decoder(k)})
+	table := store.TableConfig{Name: TableName(k), Durability: durability, Decode: stored.Decoder(k)}
+	if r.cfg.Sealer == nil {
+		return open(r.cfg, k, table)
+	}
+	return openSealed(r.cfg, k, table)
 }
 
 // TableName is the name of a kind's table: its group, "core" for the nameless one, and its plural.
@@ -155,30 +173,66 @@ func TableName(k *kind.Kind) string {
 
 func (r *Registry) publish(revision int64, kinds []*kind.Kind, opened map[*kind.Kind]*Resource) {
 	old := r.now.Load()
-	v := &view{revision: revision, kinds: kinds,
-		served: map[schema.GroupVersionResource]*Served{}, resources: map[schema.GroupResource]*Resource{}}
-	for _, k := range kinds {
-		res := opened[k]
-		if res == nil {
-			res = old.resources[k.Resource()]
-		}
-		v.resources[k.Resource()] = res
-		for i := range k.Versions {
-			version := &k.Versions[i]
-			if version.Unserved {
-				continue
-			}
-			gvr := version.GroupVersion().WithResource(version.Names.Plural)
-			v.served[gvr] = &Served{Resource: res, Version: version, Protobuf: stored.HasProtobuf(version.New())}
-			if _, taken := v.resources[gvr.GroupResource()]; !taken {
-				v.resources[gvr.GroupResource()] = res
-			}
-		}
-	}
+	v := old.with(kinds, opened)
+	v.revision = revision
 	r.now.Store(v)
+	for _, f := range r.changed {
+		f()
+	}
 	for gr, res := range old.resources {
 		if v.resources[gr] != res {
 			res.retire()
+		}
+	}
+}
+
+// with is a view of kinds, of which opened are new. Kinds without a Go type come and go by the thousand: for them the rest is taken over, since no other
+// resource depends on theirs.
+func (v *view) with(kinds []*kind.Kind, opened map[*kind.Kind]*Resource) *view {
+	stay := make(map[*kind.Kind]bool, len(kinds))
+	for _, k := range kinds {
+		stay[k] = opened[k] == nil
+	}
+	next := &view{kinds: kinds, served: maps.Clone(v.served), resources: maps.Clone(v.resources)}
+	var gone []*kind.Kind
+	for _, k := range v.kinds {
+		if !stay[k] {
+			gone = append(gone, k)
+		}
+	}
+	news := slices.DeleteFunc(slices.Clone(kinds), func(k *kind.Kind) bool { return stay[k] })
+	typed := func(k *kind.Kind) bool { return !k.Dynamic }
+	if slices.ContainsFunc(gone, typed) || slices.ContainsFunc(news, typed) {
+		gone, news = nil, kinds
+		next.served, next.resources = map[schema.GroupVersionResource]*Served{}, map[schema.GroupResource]*Resource{}
+	}
+	for _, k := range gone {
+		delete(next.resources, k.Resource())
+		for i := range k.Versions {
+			delete(next.served, k.Versions[i].GroupVersion().WithResource(k.Versions[i].Names.Plural))
+		}
+	}
+	for _, k := range news {
+		res := opened[k]
+		if res == nil {
+			res = v.resources[k.Resource()]
+		}
+		next.serve(k, res)
+	}
+	return next
+}
+
+func (v *view) serve(k *kind.Kind, res *Resource) {
+	v.resources[k.Resource()] = res
+	for i := range k.Versions {
+		version := &k.Versions[i]
+		if version.Unserved {
+			continue
+		}
+		gvr := version.GroupVersion().WithResource(version.Names.Plural)
+		v.served[gvr] = &Served{Resource: res, Version: version, Protobuf: stored.HasProtobuf(version.New())}
+		if _, taken := v.resources[gvr.GroupResource()]; !taken {
+			v.resources[gvr.GroupResource()] = res
 		}
 	}
 }

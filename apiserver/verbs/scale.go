@@ -103,7 +103,11 @@ func patchScale(live *autoscalingv1.Scale, typ types.PatchType, body []byte, str
 
 func (r *Resource) applyScale(live *autoscalingv1.Scale, body []byte, manager string, force bool) (*autoscalingv1.Scale, error) {
 	config := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(body, &config.Object); err != nil {
+	err := codec.CheckAliases(body)
+	if err == nil {
+		err = yaml.Unmarshal(body, &config.Object)
+	}
+	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
 	normalizeNumbers(config.Object)

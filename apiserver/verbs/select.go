@@ -15,6 +15,7 @@ import (
 // selector is what a list or watch leaves over.
 type selector struct {
 	labels labels.Selector // nil selects all
+	needs  []stored.Sketch // of the labels that an object must have, one or another of each
 	fields []fieldTest
 	name   string // when set, the only name that can match
 }
@@ -34,7 +35,7 @@ func selectorOf(rq *Request, labelSelector, fieldSelector string) (selector, err
 			return s, apierrors.NewBadRequest(err.Error())
 		}
 		if !l.Empty() {
-			s.labels = l
+			s.labels, s.needs = l, needs(l)
 		}
 	}
 	if fieldSelector == "" {
@@ -52,10 +53,27 @@ func selectorOf(rq *Request, labelSelector, fieldSelector string) (selector, err
 	return s, nil
 }
 
+// needs are the sketches of the labels that l demands.
+func needs(l labels.Selector) []stored.Sketch {
+	requirements, _ := l.Requirements()
+	var out []stored.Sketch
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			var any stored.Sketch
+			for _, value := range r.ValuesUnsorted() {
+				any |= stored.SketchOf(r.Key(), value)
+			}
+			out = append(out, any)
+		}
+	}
+	return out
+}
+
 func (s *selector) field(rq *Request, q fields.Requirement) error {
 	of, err := fieldOf(rq.Version, q.Field)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("Unable to find %q that match field selector %q: %v", rq.Ref.GroupVersionResource, q.Field, err))
+		return apierrors.NewBadRequest(err.Error())
 	}
 	equal := q.Operator != selection.NotEquals
 	if q.Field == "metadata.name" && equal {
@@ -79,6 +97,9 @@ func fieldOf(v *kind.Version, name string) (func(kind.Object) string, error) {
 	case "metadata.namespace":
 		return kind.Object.GetNamespace, nil
 	}
+	if len(v.Fields) == 0 && v.Settle == nil {
+		return nil, fmt.Errorf("%q is not a known field selector: only %q, %q", name, "metadata.name", "metadata.namespace")
+	}
 	return nil, fmt.Errorf("field label not supported: %s", name)
 }
 
@@ -86,6 +107,11 @@ func fieldOf(v *kind.Version, name string) (func(kind.Object) string, error) {
 func (s *selector) all() bool { return s.labels == nil && len(s.fields) == 0 && s.name == "" }
 
 func (s *selector) matches(o *stored.Object) bool {
+	for _, any := range s.needs {
+		if !o.Labels().MayHave(any) {
+			return false
+		}
+	}
 	hub := o.Hub()
 	if s.name != "" && hub.GetName() != s.name {
 		return false

@@ -7,7 +7,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metavalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,6 +84,9 @@ func (r *Resource) editAbsent(ctx context.Context, rq *Request, e *Edit) (*store
 
 // attempt tries the edit on one state. A *store.ConflictError says that the state has changed meanwhile.
 func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store.Item) (*stored.Object, error) {
+	if err := r.readable(item); err != nil {
+		return nil, err
+	}
 	old, err := r.renew(item)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -93,7 +95,11 @@ func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store
 	if err != nil {
 		return nil, err
 	}
+	rq.Trace.Mark("build")
 	if obj == nil { // an apply that changes nothing
+		if r.stale(item) && !e.DryRun {
+			return r.rewrite(ctx, rq, item)
+		}
 		return r.same(ctx, item)
 	}
 	if err := r.fits(ctx, rq, obj, old.Hub(), item.Revision); err != nil {
@@ -109,6 +115,7 @@ func (r *Resource) attempt(ctx context.Context, rq *Request, e *Edit, item store
 			return nil, err
 		}
 	}
+	rq.Trace.Mark("own")
 	a := r.admission(rq, admissionv1.Update, obj, old.Hub(), nil, e.Options, e.DryRun)
 	if !e.Internal {
 		if err := r.mutate(ctx, rq, a); err != nil {
@@ -161,7 +168,7 @@ func (r *Resource) fits(ctx context.Context, rq *Request, obj, old kind.Object, 
 	case rv == "" || rv == "0":
 		if r.Kind.RequireVersion {
 			return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), rq.Ref.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be specified for an update")})
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
 		obj.SetResourceVersion(old.GetResourceVersion())
 		return nil
@@ -238,11 +245,13 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 	if prepare != nil {
 		prepare(obj, old)
 	}
+	r.round(obj)
 	r.count(obj, old)
-	errs := metavalidation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
+	errs := r.validateMetaUpdate(obj, old)
 	if validate != nil {
 		errs = append(errs, validate(obj, old)...)
 	}
+	rq.Trace.Mark("validate")
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
@@ -264,7 +273,7 @@ func (r *Resource) replace(ctx context.Context, rq *Request, obj kind.Object, it
 		last := stored.New(r.Kind, obj)
 		return last, r.remove(ctx, rq, item, last, dry)
 	}
-	if unchanged(obj, old) {
+	if unchanged(obj, old) && !r.stale(item) {
 		return r.same(ctx, item)
 	}
 	settle, err := r.claim(obj, old, dry)
@@ -275,7 +284,12 @@ func (r *Resource) replace(ctx context.Context, rq *Request, obj kind.Object, it
 	if dry {
 		return value, nil
 	}
-	err = r.commit(ctx, rq, store.Write{Key: item.Key, Expect: store.At(item.Revision), Make: func(rev store.Revision) store.Value { return value.Stamp(rev) }})
+	attending, err := r.attend(obj, old)
+	if err != nil {
+		settle(false)
+		return nil, apierrors.NewInternalError(err)
+	}
+	err = r.commit(ctx, rq, store.Write{Key: item.Key, Expect: store.At(item.Revision), Make: func(rev store.Revision) store.Value { return value.Stamp(rev) }}, attending...)
 	settle(err == nil)
 	if err != nil {
 		return nil, err
@@ -294,6 +308,12 @@ func finished(k *kind.Kind, obj kind.Object) bool {
 
 // Update replaces an object, or a subresource that is part of it, by obj (hub version, defaulted), which now belongs to the store.
 func (r *Resource) Update(ctx context.Context, rq *Request, obj kind.Object, opts *metav1.UpdateOptions, mayCreate func(context.Context) error) (*stored.Object, bool, error) {
+	if obj.GetName() == "" {
+		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", rq.Ref.Name))
+	}
+	if err := nameMatches(rq, obj); err != nil {
+		return nil, false, err
+	}
 	e := &Edit{Sub: rq.Ref.Subresource, Replace: r.replaceSub(rq.Ref.Subresource), Options: opts, DryRun: dryRun(opts.DryRun), Manager: opts.FieldManager}
 	if r.Kind.CreateOnUpdate {
 		e.Create = mayCreate

@@ -27,6 +27,9 @@ import (
 
 	"github.com/yare-project/yare/apiserver/apply"
 	"github.com/yare-project/yare/apiserver/claims"
+	"github.com/yare-project/yare/apiserver/measure"
+	"github.com/yare-project/yare/apiserver/stages"
+	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/internal/resource"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/store"
@@ -41,6 +44,10 @@ type Config struct {
 	Mutators   []kind.Mutator
 	Validators []kind.Validator
 	Types      *apply.Types
+	// Measure times the plugins. Nil: nobody does.
+	Measure *measure.Admission
+	// Sealer says how a kind's objects are sealed on disk. Nil: all are plain.
+	Sealer func(*kind.Kind) stored.Sealer
 	// Bookmarks is how often a watch that allows bookmarks gets one, in real time.
 	Bookmarks time.Duration
 	Log       *slog.Logger
@@ -58,6 +65,8 @@ type Request struct {
 	Warn func(text string)
 	// Annotate records something about the request for the audit log. Nil where nothing is recorded.
 	Annotate func(key, value string)
+	// Trace measures stages; nil does not.
+	Trace *stages.Trace
 }
 
 // Resource is one kind on its table.
@@ -70,6 +79,9 @@ type Resource struct {
 	// scaleFields track the owners of what the scale subresource shows.
 	scaleFields *apply.Managers
 	streams     streams
+	seal        *sealing // nil: plain on disk
+	// lookup finds the resource of an attendant.
+	lookup func(schema.GroupResource) (*Resource, bool)
 }
 
 // open makes the resource of k: its table, with what is stored there already, and its claims.
@@ -125,14 +137,41 @@ func (rq *Request) manager(option string) string {
 // now is the server's time in the precision that the API keeps.
 func (r *Resource) now() metav1.Time { return metav1.NewTime(r.Clock.Now().Truncate(secondPrecision)) }
 
+// traced marks the moment at which a write has its place in the order: what follows is waiting for the disk.
+func traced(t *stages.Trace, make func(store.Revision) store.Value) func(store.Revision) store.Value {
+	return func(rev store.Revision) store.Value {
+		v := make(rev)
+		t.Mark("store")
+		return v
+	}
+}
+
 // commit writes, turning the store's errors into the API's; a *store.ConflictError comes back as it is.
-func (r *Resource) commit(ctx context.Context, rq *Request, w store.Write) error {
+func (r *Resource) commit(ctx context.Context, rq *Request, w store.Write, attending ...store.Write) error {
 	w.Table = r.table
-	_, err := r.Store.Commit(ctx, w)
+	if r.seal != nil && !w.Delete {
+		var err error
+		if w.Make, err = r.seal.with(w.Key, w.Make); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	if rq.Trace != nil && w.Make != nil {
+		w.Make = traced(rq.Trace, w.Make)
+	}
+	var err error
+	if len(attending) == 0 {
+		_, err = r.Store.Commit(ctx, w)
+	} else {
+		_, err = r.Store.Commit(ctx, append(attending, w)...)
+	}
+	rq.Trace.Mark("commit")
 	var conflict *store.ConflictError
 	switch {
-	case err == nil, errors.As(err, &conflict):
+	case err == nil, errors.As(err, &conflict) && conflict.Table == r.table.Name():
 		return err
+	case conflict != nil:
+		r.settle(ctx, conflict.Current.Revision)
+		return apierrors.NewConflict(rq.named(), rq.Ref.Name, fmt.Errorf("%s %q was written meanwhile: try again", conflict.Table, conflict.Key))
 	case errors.Is(err, store.ErrFull):
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 507, Reason: "InsufficientStorage",
 			Message: "the server's data disk is full: nothing was written; free some space and try again"}}

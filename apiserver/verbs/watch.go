@@ -70,10 +70,10 @@ func (r *Resource) Watch(ctx context.Context, rq *Request, opts *metav1.ListOpti
 
 func checkWatchOptions(o *metav1.ListOptions) error {
 	switch {
-	case o.SendInitialEvents != nil && o.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan:
-		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", matchRequired(string(o.ResourceVersionMatch)))
-	case o.SendInitialEvents == nil && o.ResourceVersionMatch != "":
-		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", matchForbidden())
+	case o.SendInitialEvents != nil || o.ResourceVersionMatch != "":
+		if err := invalidList(o, true); err != nil {
+			return err
+		}
 	case o.Continue != "":
 		return apierrors.NewBadRequest("continue is forbidden for watch")
 	}
@@ -102,6 +102,9 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 		snap := w.r.table.Snapshot()
 		w.start = snap.Revision()
 		if initial {
+			if err := w.r.allReadable(snap, w.prefix, "", &w.sel); err != nil {
+				return err
+			}
 			w.initial = w.collect(snap)
 			w.sendEnd = opts.SendInitialEvents != nil && w.bookmarks
 		}
@@ -134,6 +137,9 @@ func (w *Watch) reach(ctx context.Context, rev store.Revision, state bool) error
 	}
 	return nil
 }
+
+// Initial tells whether the watch begins with the objects that there are.
+func (w *Watch) Initial() bool { return len(w.initial) > 0 || w.sendEnd }
 
 func (w *Watch) collect(snap store.Snapshot) []*stored.Object {
 	return w.r.page(snap, w.prefix, "", w.r.Clock.Now(), &w.sel, 0).Items

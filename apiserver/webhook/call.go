@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 )
 
 // callError says that a webhook could not be asked, or did not answer as it must.
@@ -30,7 +31,12 @@ func (h *hook) wanted(ctx context.Context, r *matching.Request) (matching.Target
 	if !ok || err != nil {
 		return t, false, err
 	}
+	if h.conditions == nil {
+		return t, true, nil
+	}
+	began := time.Now()
 	ok, err = h.conditions.Match(ctx, r, t, nil)
+	h.measure.Conditions(h.kind, measure.OfWebhook, h.name, r.Operation, ok, err, time.Since(began))
 	switch {
 	case err == nil:
 		return t, ok, nil
@@ -107,7 +113,55 @@ func (h *hook) denied(status *metav1.Status) error {
 	default:
 		out.Message = denied + " without explanation"
 	}
-	return &apierrors.StatusError{ErrStatus: out}
+	return &denial{&apierrors.StatusError{ErrStatus: out}}
+}
+
+// denial is a webhook's own refusal, as opposed to those for what went wrong.
+type denial struct{ status *apierrors.StatusError }
+
+func (d *denial) Error() string { return d.status.Error() }
+func (d *denial) Unwrap() error { return d.status }
+
+// settle counts what came of asking a webhook, and decides what a failure means: nil passes over the webhook, which open says.
+func (h *Hooks) settle(ctx context.Context, r *matching.Request, w *hook, err error, took time.Duration) (open bool, refusal error) {
+	outcome, code := w.outcome(err)
+	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) { // who is gone says nothing about the webhook
+		h.cfg.Measure.Webhook(w.kind, w.name, r.Operation, outcome, code, took)
+	}
+	var denied *denial
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.As(err, &denied):
+		return false, denied.status
+	}
+	if err := h.failed(ctx, w, err); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// outcome is what the metrics call an error, and the status code that it stands for.
+func (h *hook) outcome(err error) (measure.Outcome, int) {
+	var denied *denial
+	var call *callError
+	switch {
+	case err == nil:
+		return measure.Allowed, http.StatusOK
+	case errors.As(err, &denied):
+		return measure.Denied, int(denied.status.ErrStatus.Code)
+	case !errors.As(err, &call):
+		return measure.Broken, 0
+	}
+	code := http.StatusServiceUnavailable
+	var status apierrors.APIStatus
+	if errors.As(call.err, &status) {
+		code = int(status.Status().Code)
+	}
+	if h.open {
+		return measure.FailedOpen, code
+	}
+	return measure.Failed, code
 }
 
 // failed decides what a failed call means: nil passes over the webhook.

@@ -11,13 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
-	"strings"
 	"time"
 
 	regv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 )
 
@@ -34,7 +35,7 @@ type client struct {
 	transport *http.Transport
 }
 
-func newClient(c regv1.WebhookClientConfig, resolve Resolver) (*client, error) {
+func newClient(c regv1.WebhookClientConfig, resolve Resolver, credentials func(host string) (*rest.Config, error)) (*client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(c.CABundle) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -64,21 +65,48 @@ func newClient(c regv1.WebhookClientConfig, resolve Resolver) (*client, error) {
 			return dialAny(ctx, dialer, network, addresses)
 		}
 	}
-	return &client{url: at, transport: transport, http: &http.Client{Transport: transport,
+	caller := http.RoundTripper(transport)
+	if credentials != nil {
+		if caller, err = introduce(transport, at, credentials); err != nil {
+			return nil, err
+		}
+	}
+	return &client{url: at, transport: transport, http: &http.Client{Transport: caller,
 		// A redirect would send what the webhook is told to somebody else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// introduce makes calls say who makes them: by a client certificate, or by what a header carries.
+func introduce(transport *http.Transport, at *url.URL, credentials func(host string) (*rest.Config, error)) (http.RoundTripper, error) {
+	host := at.Host
+	if at.Port() == "" {
+		host = net.JoinHostPort(at.Hostname(), "443")
+	}
+	config, err := credentials(host)
+	if err != nil {
+		return nil, fmt.Errorf("credentials for %s: %w", host, err)
+	}
+	secret, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("credentials for %s: %w", host, err)
+	}
+	if secret != nil {
+		transport.TLSClientConfig.Certificates, transport.TLSClientConfig.GetClientCertificate = secret.Certificates, secret.GetClientCertificate
+	}
+	return rest.HTTPWrappersForConfig(config, transport)
 }
 
 func target(c regv1.WebhookClientConfig) (*url.URL, error) {
 	switch {
 	case c.Service != nil:
 		host := net.JoinHostPort(c.Service.Name+"."+c.Service.Namespace+".svc", strconv.Itoa(int(ptr.Deref(c.Service.Port, 443))))
-		return &url.URL{Scheme: "https", Host: host, Path: "/" + strings.TrimPrefix(ptr.Deref(c.Service.Path, ""), "/")}, nil
+		return &url.URL{Scheme: "https", Host: host, Path: path.Join("/", ptr.Deref(c.Service.Path, ""))}, nil
 	case c.URL != nil:
 		u, err := url.Parse(*c.URL)
 		if err != nil {
 			return nil, fmt.Errorf("Unparsable URL: %w", err)
 		}
+		u.Path = path.Join("/", u.Path) // as Kubernetes asks: whoever writes a slash too many is called all the same
 		return u, nil
 	}
 	return nil, errors.New("webhook configuration must have either service or URL")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -78,16 +79,15 @@ func (m *Mutation) one(ctx context.Context, r *matching.Request, w *hook, index 
 	if !ok || err != nil {
 		return false, err
 	}
+	began := time.Now()
 	changed, err := w.mutate(ctx, r, t)
 	r.Annotate(fmt.Sprintf("mutation.webhook.admission.k8s.io/round_%d_index_%d", m.round, index), mutationNote(w, changed))
 	if w.reinvoke {
 		defer func() { m.called[w] = true }()
 	}
-	if err == nil {
-		return changed, nil
-	}
-	if err := m.hooks.failed(ctx, w, err); err != nil {
-		return false, err
+	open, err := m.hooks.settle(ctx, r, w, err, time.Since(began))
+	if !open {
+		return changed && err == nil, err
 	}
 	r.Annotate(fmt.Sprintf("failed-open.mutation.webhook.admission.k8s.io/round_%d_index_%d", m.round, index), w.name)
 	return false, nil

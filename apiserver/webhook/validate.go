@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/yare-project/yare/apiserver/matching"
 )
@@ -13,6 +14,7 @@ type verdict struct {
 	hook   *hook
 	answer *answer
 	err    error
+	took   time.Duration
 }
 
 // Validate asks every validating webhook that the request is for, all at once. The first refusal in the order of the webhooks is the request's.
@@ -45,31 +47,37 @@ func (h *Hooks) Validate(ctx context.Context, r *matching.Request) error {
 
 func askAll(ctx context.Context, questions []*question, verdicts []verdict) {
 	if len(verdicts) == 1 {
-		if v := &verdicts[0]; v.err == nil {
-			v.answer, v.err = v.hook.call(ctx, questions[0], false)
-		}
+		verdicts[0].ask(ctx, questions[0])
 		return
 	}
 	var wg sync.WaitGroup
 	for i := range verdicts {
-		if v := &verdicts[i]; v.err == nil {
-			wg.Go(func() { v.answer, v.err = v.hook.call(ctx, questions[i], false) })
-		}
+		wg.Go(func() { verdicts[i].ask(ctx, questions[i]) })
 	}
 	wg.Wait()
 }
 
-func (h *Hooks) judge(ctx context.Context, r *matching.Request, index int, v verdict) error {
+// ask asks, if the question could be written.
+func (v *verdict) ask(ctx context.Context, q *question) {
 	if v.err != nil {
-		if err := h.failed(ctx, v.hook, v.err); err != nil {
-			return err
+		return
+	}
+	began := time.Now()
+	v.answer, v.err = v.hook.call(ctx, q, false)
+	v.took = time.Since(began)
+}
+
+func (h *Hooks) judge(ctx context.Context, r *matching.Request, index int, v verdict) error {
+	err := v.err
+	if err == nil {
+		v.hook.record(r, v.answer)
+		if !v.answer.allowed {
+			err = v.hook.denied(v.answer.status)
 		}
+	}
+	open, err := h.settle(ctx, r, v.hook, err, v.took)
+	if open {
 		r.Annotate(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", index), v.hook.name)
-		return nil
 	}
-	v.hook.record(r, v.answer)
-	if !v.answer.allowed {
-		return v.hook.denied(v.answer.status)
-	}
-	return nil
+	return err
 }

@@ -19,17 +19,22 @@ import (
 
 	regv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/apiserver/measure"
 )
 
 // Config is what webhooks need.
 type Config struct {
 	// Resolve finds the addresses (host:port) of a Service's port, the best first.
-	Resolve  Resolver
-	Compiler *matching.Compiler
-	Log      *slog.Logger
+	Resolve Resolver
+	// Credentials says how to tell a webhook at host:port who calls. Nil: it is not told.
+	Credentials func(kind measure.Kind, host string) (*rest.Config, error)
+	Compiler    *matching.Compiler
+	Measure     *measure.Admission // nil: nothing is counted
+	Log         *slog.Logger
 }
 
 // Hooks are the webhooks that are registered now.
@@ -43,10 +48,10 @@ type Hooks struct {
 func New(cfg Config) *Hooks {
 	h := &Hooks{cfg: cfg}
 	h.mutating.compile = func(c *regv1.MutatingWebhookConfiguration) []*hook {
-		return compileAll(cfg, c.Name, c.Webhooks, fromMutating)
+		return compileAll(cfg, measure.Mutate, c.Name, c.Webhooks, fromMutating)
 	}
 	h.validating.compile = func(c *regv1.ValidatingWebhookConfiguration) []*hook {
-		return compileAll(cfg, c.Name, c.Webhooks, fromValidating)
+		return compileAll(cfg, measure.Validate, c.Name, c.Webhooks, fromValidating)
 	}
 	return h
 }
@@ -59,6 +64,9 @@ func (h *Hooks) DropValidating(name string)                            { h.valid
 
 // Mutating tells whether there is any webhook that may change requests.
 func (h *Hooks) Mutating() bool { return len(h.mutating.now()) > 0 }
+
+// Has tells whether the webhooks of a configuration of this name, of either sort, count by now.
+func (h *Hooks) Has(name string) bool { return h.mutating.has(name) || h.validating.has(name) }
 
 // set is a set of configurations and, behind a pointer that readers load, their webhooks in order.
 type set[C any] struct {
@@ -77,6 +85,12 @@ func (s *set[C]) now() []*hook {
 
 func (s *set[C]) put(name string, c C) { s.change(name, s.compile(c)) }
 func (s *set[C]) drop(name string)     { s.change(name, nil) }
+
+func (s *set[C]) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.by[name]) > 0
+}
 
 func (s *set[C]) change(name string, hooks []*hook) {
 	s.mu.Lock()
@@ -102,6 +116,8 @@ func (s *set[C]) change(name string, hooks []*hook) {
 type hook struct {
 	configuration string
 	name          string
+	kind          measure.Kind
+	measure       *measure.Admission
 	choice        *matching.Choice
 	conditions    *matching.Conditions
 	open          bool // a failure to ask counts as consent
@@ -139,10 +155,10 @@ func fromValidating(w *regv1.ValidatingWebhook) plain {
 		w.AdmissionReviewVersions, w.MatchConditions, nil}
 }
 
-func compileAll[W any](cfg Config, configuration string, webhooks []W, from func(*W) plain) []*hook {
+func compileAll[W any](cfg Config, kind measure.Kind, configuration string, webhooks []W, from func(*W) plain) []*hook {
 	out := make([]*hook, len(webhooks))
 	for i := range webhooks {
-		out[i] = compile(cfg, configuration, from(&webhooks[i]))
+		out[i] = compile(cfg, kind, configuration, from(&webhooks[i]))
 	}
 	return out
 }
@@ -150,14 +166,14 @@ func compileAll[W any](cfg Config, configuration string, webhooks []W, from func
 // defaultTimeout is a webhook's when it names none (admissionregistration/v1 timeoutSeconds).
 const defaultTimeout = 10
 
-func compile(cfg Config, configuration string, w plain) *hook {
+func compile(cfg Config, kind measure.Kind, configuration string, w plain) *hook {
 	rules := make([]regv1.NamedRuleWithOperations, len(w.rules))
 	for i, r := range w.rules {
 		rules[i].RuleWithOperations = r
 	}
 	effects := ptr.Deref(w.effects, regv1.SideEffectClassUnknown)
 	h := &hook{
-		configuration: configuration, name: w.name,
+		configuration: configuration, name: w.name, kind: kind, measure: cfg.Measure,
 		choice:     matching.NewChoice(rules, nil, w.match, w.namespaces, w.objects),
 		conditions: matching.NewConditions(w.conditions, false, cfg.Compiler),
 		open:       ptr.Deref(w.failure, regv1.Fail) == regv1.Ignore,
@@ -166,8 +182,16 @@ func compile(cfg Config, configuration string, w plain) *hook {
 		timeout:    time.Duration(cmp.Or(ptr.Deref(w.timeout, 0), defaultTimeout)) * time.Second,
 		reviews:    w.reviews,
 	}
-	h.client, h.err = newClient(w.client, cfg.Resolve)
+	h.client, h.err = newClient(w.client, cfg.Resolve, credentialsOf(cfg, kind))
 	return h
+}
+
+// credentialsOf are those for webhooks of one sort; nil for none.
+func credentialsOf(cfg Config, kind measure.Kind) func(host string) (*rest.Config, error) {
+	if cfg.Credentials == nil {
+		return nil
+	}
+	return func(host string) (*rest.Config, error) { return cfg.Credentials(kind, host) }
 }
 
 // retire lets go of the connections of a webhook that is no longer registered; calls under way end as they would have.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/yare-project/yare/server"
 )
@@ -28,11 +29,14 @@ type flags struct {
 	logLevel        string
 	kubeconfig      string
 	context         string
+	load            load
 }
 
 func (f *flags) add(set *pflag.FlagSet) {
 	c := &f.config
 	f.addNode(set)
+	f.addKubernetes(set)
+	f.addLoad(set)
 	set.StringVar(&f.store, "store", "disk", "where state lives: disk or memory")
 	set.StringVar(&f.bind, "bind-address", "0.0.0.0", "address that the API server listens on")
 	set.IntVar(&c.HTTPSPort, "https-listen-port", 6443, "port of the API server")
@@ -75,6 +79,7 @@ func (f *flags) resolve() (*server.Config, error) {
 		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", f.logLevel)
 	}
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(c.Log) // what libraries of Kubernetes log
 	for _, a := range []struct {
 		flag, text string
 		into       *netip.Addr
@@ -93,6 +98,9 @@ func (f *flags) resolve() (*server.Config, error) {
 		return nil, err
 	}
 	if err := f.resolvePorts(); err != nil {
+		return nil, err
+	}
+	if err := f.resolveLoad(); err != nil {
 		return nil, err
 	}
 	c.NodeLabels = map[string]string{}

@@ -19,24 +19,33 @@ func main() {
 	os.Exit(run(os.Args))
 }
 
-// run picks kubectl when the program was called by that name, so that a link named kubectl works.
+// run picks what the program was called by the name of, so that links named kubectl, kube-apiserver and etcd work.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if filepath.Base(args[0]) == "kubectl" {
+	switch filepath.Base(args[0]) {
+	case "kubectl":
 		return kubectl(args)
+	case "kube-apiserver":
+		return execute(ctx, kubeAPIServerCommand(), args[1:])
+	case "etcd":
+		return execute(ctx, etcdCommand(), args[1:])
 	}
 	if len(args) > 1 && args[1] == "kubectl" {
 		return kubectl(append([]string{"kubectl"}, args[2:]...))
 	}
-	root := rootCommand()
-	root.SetArgs(args[1:])
-	err := root.ExecuteContext(ctx)
+	return execute(ctx, rootCommand(), args[1:])
+}
+
+// execute runs a command and returns its exit code.
+func execute(ctx context.Context, command *cobra.Command, args []string) int {
+	command.SetArgs(args)
+	err := command.ExecuteContext(ctx)
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
 		return 0
 	default:
-		fmt.Fprintln(os.Stderr, "yare: "+strings.TrimSpace(err.Error()))
+		fmt.Fprintln(os.Stderr, command.Name()+": "+strings.TrimSpace(err.Error()))
 		return 1
 	}
 }
@@ -50,7 +59,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		upCommand(), downCommand(), serverCommand(), nodeCommand(),
-		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(),
+		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(), envtestCommand(), benchCommand(),
 	)
 	return root
 }

@@ -218,6 +218,9 @@ func downCommand() *cobra.Command {
 	return command
 }
 
+// endTime is how long a process may take to end: the requests that it has begun are answered, and each may take a minute.
+const endTime = 2 * time.Minute
+
 // stopProcess ends the running Yare and waits until it is gone: politely, then by force.
 func stopProcess(ctx context.Context, path string) error {
 	p, alive, err := pidfile.Read(path)
@@ -235,7 +238,7 @@ func stopProcess(ctx context.Context, path string) error {
 		if err := process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("cannot stop process %d: %w", p.PID, err)
 		}
-		if gone(ctx, p, 30*time.Second) {
+		if gone(ctx, p, endTime) {
 			return nil
 		}
 	}

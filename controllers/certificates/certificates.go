@@ -125,6 +125,9 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	default:
 		err = c.approve(ctx, csr)
 	}
+	if wait == forever {
+		wait = 0
+	}
 	return loop.Result{After: wait}, err
 }
 
@@ -141,18 +144,45 @@ func condition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv
 	return nil
 }
 
-// keep says for how much longer a request is kept: an hour once it was answered, a day while nobody has, and not beyond its certificate.
+// forever is how long a request is kept that waits for a signer of somebody else: no clock of this loop's ends that.
+const forever = time.Duration(1<<63 - 1)
+
+// keep says for how much longer a request is kept: an hour once it was denied, failed, or approved and signed; a day while nobody has answered; and
+// not beyond its certificate (Kubernetes: csrcleaner).
 func keep(csr *certificatesv1.CertificateSigningRequest, now time.Time) time.Duration {
 	const answered, pending = time.Hour, 24 * time.Hour
-	life, from := pending, csr.CreationTimestamp.Time
-	for _, c := range csr.Status.Conditions {
-		if at := c.LastUpdateTime.Time; !at.IsZero() {
-			life, from = answered, at
-		} else {
-			life = answered
-		}
+	if len(csr.Status.Conditions) == 0 {
+		return csr.CreationTimestamp.Add(pending).Sub(now)
 	}
-	return from.Add(life).Sub(now)
+	left := forever
+	for i := range csr.Status.Conditions {
+		c := &csr.Status.Conditions[i]
+		if c.Type == certificatesv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
+			continue // its signer may be somebody's who takes time
+		}
+		at := c.LastUpdateTime.Time
+		if at.IsZero() {
+			at = csr.CreationTimestamp.Time
+		}
+		left = min(left, at.Add(answered).Sub(now))
+	}
+	if end, ok := ends(csr.Status.Certificate); ok {
+		left = min(left, end.Sub(now))
+	}
+	return left
+}
+
+// ends is when the first certificate of a chain does.
+func ends(chain []byte) (time.Time, bool) {
+	block, _ := pem.Decode(chain)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return time.Time{}, false
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return certificate.NotAfter, true
 }
 
 func (c *controller) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {

@@ -116,6 +116,10 @@ func keyUsages(csr *certificatesv1.CertificateSigningRequest, want certificatesv
 	if !slices.Contains(csr.Spec.Usages, want) {
 		return 0, nil, fmt.Errorf("signer %s wants the usage %q among spec.usages", csr.Spec.SignerName, want)
 	}
+	ofNode := csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName
+	if ofNode && !slices.Contains(csr.Spec.Usages, certificatesv1.UsageDigitalSignature) {
+		return 0, nil, fmt.Errorf("signer %s wants the usage %q among spec.usages", csr.Spec.SignerName, certificatesv1.UsageDigitalSignature)
+	}
 	for _, u := range csr.Spec.Usages {
 		switch u {
 		case certificatesv1.UsageDigitalSignature:

@@ -1,9 +1,15 @@
 package certificates
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -72,6 +78,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestSigningRules(t *testing.T) {
+	const sign = certificatesv1.UsageDigitalSignature
 	serving := nodeRequest(func(r *x509.CertificateRequest) { r.DNSNames = []string{"a"} })
 	for _, c := range []struct {
 		what    string
@@ -82,9 +89,18 @@ func TestSigningRules(t *testing.T) {
 		{"a user's client certificate", csr(certificatesv1.KubeAPIServerClientSignerName, "u", nil, certificatesv1.UsageClientAuth), &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}}, true},
 		{"a user's certificate that serves", csr(certificatesv1.KubeAPIServerClientSignerName, "u", nil, certificatesv1.UsageServerAuth), &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane"}}, false},
 		{"an authority", csr(certificatesv1.KubeAPIServerClientSignerName, "u", nil, certificatesv1.UsageClientAuth, certificatesv1.UsageCertSign), &x509.CertificateRequest{}, false},
-		{"a node's serving certificate", csr(servingSigner, "u", nil, certificatesv1.UsageServerAuth), serving, true},
-		{"a node's serving certificate without names", csr(servingSigner, "u", nil, certificatesv1.UsageServerAuth), nodeRequest(nil), false},
-		{"a stranger's serving certificate", csr(servingSigner, "u", nil, certificatesv1.UsageServerAuth), &x509.CertificateRequest{DNSNames: []string{"kubernetes"}}, false},
+		{"a node's serving certificate", csr(servingSigner, "u", nil, sign, certificatesv1.UsageServerAuth), serving, true},
+		{"with an RSA key", csr(servingSigner, "u", nil, sign, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth), serving, true},
+		{"a node's client certificate", csr(clientSigner, "u", nil, sign, certificatesv1.UsageClientAuth), nodeRequest(nil), true},
+		{"a node's client certificate that signs nothing", csr(clientSigner, "u", nil, certificatesv1.UsageClientAuth), nodeRequest(nil), false},
+		{"a node's serving certificate that signs nothing", csr(servingSigner, "u", nil, certificatesv1.UsageServerAuth), serving, false},
+		{"a node's client certificate with a URI", csr(clientSigner, "u", nil, sign, certificatesv1.UsageClientAuth), nodeRequest(func(r *x509.CertificateRequest) { r.URIs = []*url.URL{{Path: "x"}} }), false},
+		{"a node's serving certificate with an e-mail", csr(servingSigner, "u", nil, sign, certificatesv1.UsageServerAuth), nodeRequest(func(r *x509.CertificateRequest) { r.DNSNames, r.EmailAddresses = []string{"a"}, []string{"a@b"} }), false},
+		{"a node without a name", csr(clientSigner, "u", nil, sign, certificatesv1.UsageClientAuth), nodeRequest(func(r *x509.CertificateRequest) { r.Subject.CommonName = "system:node:" }), false},
+		{"a node of no group", csr(clientSigner, "u", nil, sign, certificatesv1.UsageClientAuth), nodeRequest(func(r *x509.CertificateRequest) { r.Subject.Organization = nil }), false},
+		{"a user's for code", csr(certificatesv1.KubeAPIServerClientSignerName, "u", nil, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning), &x509.CertificateRequest{}, false},
+		{"a node's serving certificate without names", csr(servingSigner, "u", nil, sign, certificatesv1.UsageServerAuth), nodeRequest(nil), false},
+		{"a stranger's serving certificate", csr(servingSigner, "u", nil, sign, certificatesv1.UsageServerAuth), &x509.CertificateRequest{DNSNames: []string{"kubernetes"}}, false},
 	} {
 		if _, _, err := usagesFor(c.csr, c.request); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.what, err)
@@ -99,7 +115,26 @@ func TestRequestsAreKeptForAWhile(t *testing.T) {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(age)},
 			Status: certificatesv1.CertificateSigningRequestStatus{Conditions: conditions}}
 	}
-	approved := certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, LastUpdateTime: at(10 * time.Minute)}
+	is := func(what certificatesv1.RequestConditionType, ago time.Duration) certificatesv1.CertificateSigningRequestCondition {
+		return certificatesv1.CertificateSigningRequestCondition{Type: what, LastUpdateTime: at(ago)}
+	}
+	approved := is(certificatesv1.CertificateApproved, 10*time.Minute)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := func(until time.Time) []byte {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	with := func(r *certificatesv1.CertificateSigningRequest, certificate []byte) *certificatesv1.CertificateSigningRequest {
+		r.Status.Certificate = certificate
+		return r
+	}
 	for _, c := range []struct {
 		what string
 		csr  *certificatesv1.CertificateSigningRequest
@@ -107,7 +142,13 @@ func TestRequestsAreKeptForAWhile(t *testing.T) {
 	}{
 		{"unanswered", request(time.Hour), 23 * time.Hour},
 		{"unanswered for too long", request(25 * time.Hour), -time.Hour},
-		{"approved", request(5*time.Hour, approved), 50 * time.Minute},
+		{"approved, and another's to sign", request(5*time.Hour, approved), forever},
+		{"approved and signed", with(request(5*time.Hour, approved), certificate(now.Add(24*time.Hour))), 50 * time.Minute},
+		{"signed for less", with(request(5*time.Hour, approved), certificate(now.Add(time.Minute))), time.Minute},
+		{"expired", with(request(5*time.Hour, approved), certificate(now.Add(-time.Minute))), -time.Minute},
+		{"signed by something unreadable", with(request(5*time.Hour, approved), []byte("x")), 50 * time.Minute},
+		{"denied", request(5*time.Hour, is(certificatesv1.CertificateDenied, 2*time.Hour)), -time.Hour},
+		{"approved and failed", request(5*time.Hour, approved, is(certificatesv1.CertificateFailed, time.Minute)), 59 * time.Minute},
 	} {
 		if diff := cmp.Diff(c.want, keep(c.csr, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.what, diff)

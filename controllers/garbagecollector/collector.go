@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,9 @@ import (
 
 // monitorsKey is the pass that looks for resources that are served now. No object has it: its namespace is no name.
 var monitorsKey = loop.Key{Namespace: "*", Name: "monitors"}
+
+// recheck is when groups whose resources could not be discovered are looked at again.
+const recheck = 10 * time.Second
 
 var everything = schema.GroupResource{Group: "*", Resource: "*"}
 
@@ -62,7 +66,7 @@ func ignored(r served.Resource) bool {
 
 func (c *collector) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
 	if key == monitorsKey {
-		return loop.Result{}, c.monitor(ctx)
+		return c.monitor(ctx)
 	}
 	if c.park(key) {
 		return loop.Result{}, nil
@@ -92,7 +96,9 @@ func (c *collector) park(key loop.Key) bool {
 }
 
 // monitor starts to watch every resource that is served and not watched yet.
-func (c *collector) monitor(ctx context.Context) error {
+// What another API server keeps is watched when that server lets it be: until then its objects are neither owners nor dependents that a cache shows, and
+// what names them as owners is kept in doubt.
+func (c *collector) monitor(ctx context.Context) (loop.Result, error) {
 	resources, err := c.list(ctx)
 	for _, r := range resources {
 		if !r.Can("list", "watch", "delete") || ignored(r) {
@@ -105,14 +111,17 @@ func (c *collector) monitor(ctx context.Context) error {
 			continue
 		}
 		m.cache.OnChange(func(old, new client.Object) { c.changed(m, old, new) })
+		if r.Remote {
+			continue
+		}
 		select {
 		case <-m.cache.Synced():
 		case <-ctx.Done():
-			return ctx.Err()
+			return loop.Result{}, ctx.Err()
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("list the served resources: %w", err)
+	if err != nil && len(resources) == 0 {
+		return loop.Result{}, fmt.Errorf("list the served resources: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +130,11 @@ func (c *collector) monitor(ctx context.Context) error {
 		c.in.Enqueue(key)
 	}
 	clear(c.parked)
-	return nil
+	if err != nil {
+		c.in.Log.Debug("some served resources are not known", "error", err)
+		return loop.Result{After: recheck}, nil
+	}
+	return loop.Result{}, nil
 }
 
 // definesResources tells whether a change of such an object may change what is served.

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/controllers/served"
@@ -19,10 +21,12 @@ import (
 type findings struct {
 	left       int // objects that the caches show
 	unseen     int // objects that only the server showed
+	remote     int // objects, among those left, that another server keeps: no cache tells when they go
 	byResource map[schema.GroupResource]int
 	finalizers map[string]int
 	discovery  error
 	failed     []error
+	unreached  []error // by another server
 }
 
 func (f *findings) count(r served.Resource, objects []client.Object) {
@@ -54,11 +58,12 @@ var conditions = []struct {
 func (f *findings) problems() map[corev1.NamespaceConditionType][2]string {
 	out := map[corev1.NamespaceConditionType][2]string{}
 	if f.discovery != nil {
-		out[corev1.NamespaceDeletionDiscoveryFailure] = [2]string{"DiscoveryFailed", f.discovery.Error()}
+		out[corev1.NamespaceDeletionDiscoveryFailure] = [2]string{"DiscoveryFailed",
+			fmt.Sprintf("Discovery failed for some groups, %d failing: %v", failing(f.discovery), f.discovery)}
 	}
-	if len(f.failed) > 0 {
+	if failed := slices.Concat(f.failed, f.unreached); len(failed) > 0 {
 		var texts []string
-		for _, err := range f.failed {
+		for _, err := range failed {
 			texts = append(texts, err.Error())
 		}
 		slices.Sort(texts)
@@ -82,6 +87,15 @@ func (f *findings) problems() map[corev1.NamespaceConditionType][2]string {
 			"Some content in the namespace has finalizers remaining: " + strings.Join(texts, ", ")}
 	}
 	return out
+}
+
+// failing counts the group versions that an error of discovery is about.
+func failing(err error) int {
+	var groups *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &groups) {
+		return len(groups.Groups)
+	}
+	return 1
 }
 
 func setConditions(s *corev1.NamespaceStatus, f findings, now time.Time) {

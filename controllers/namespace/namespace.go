@@ -3,6 +3,8 @@
 // Pods go first, so that nothing which they rely on (network policies, secrets, accounts) vanishes under them (KEP-5080); then everything else. The loop
 // hears of each object that disappears from the shared caches and needs no timer to wait; before it finalizes a namespace it asks the server itself whether
 // anything is left. What holds a deletion up stands in the namespace's conditions.
+//
+// Objects that another API server keeps are asked for, not cached: such a server may be dead, and then only its own objects wait for it.
 package namespace
 
 import (
@@ -27,6 +29,9 @@ import (
 
 // again is when a deletion that failed in part, or that found something no cache showed, is tried again.
 const again = time.Second
+
+// patience is how soon another API server that could not say what it has, or did not let it go, is asked again.
+const patience = 2 * time.Second
 
 // Descriptor declares the loop; list says what can be in a namespace.
 func Descriptor(list served.List) loop.Descriptor {
@@ -97,22 +102,27 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	var f findings
 	resources, err := c.list(ctx)
 	f.discovery = err
-	resources = slices.DeleteFunc(resources, func(r served.Resource) bool { return !r.Namespaced || !r.Can("list", "watch", "delete") })
+	resources = slices.DeleteFunc(resources, func(r served.Resource) bool {
+		return !r.Namespaced || !r.Can("list", "delete") || !r.Remote && !r.Can("watch")
+	})
 	if err := c.sync(ctx, resources); err != nil {
 		return loop.Result{}, err
 	}
 	c.empty(ctx, ns.Name, resources, &f)
-	if f.left == 0 && f.discovery == nil && len(f.failed) == 0 {
+	if f.left == 0 && f.discovery == nil && len(f.failed)+len(f.unreached) == 0 {
 		c.verify(ctx, ns.Name, resources, &f)
 	}
 	wait, err := c.report(ctx, ns, f)
 	if err != nil {
 		return loop.Result{}, err
 	}
-	if err := errors.Join(append(f.failed, f.discovery)...); err != nil {
+	if err := errors.Join(f.failed...); err != nil {
 		return loop.Result{}, err
 	}
-	if f.unseen > 0 {
+	if f.discovery != nil || len(f.unreached) > 0 {
+		return loop.Result{After: patience}, nil // not after a back-off: that would outlast the other server's return by far
+	}
+	if f.unseen > 0 || f.remote > 0 {
 		return loop.Result{After: again}, nil
 	}
 	if f.left > 0 {
@@ -124,6 +134,9 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 // sync makes sure that every resource has a cache that is complete.
 func (c *controller) sync(ctx context.Context, resources []served.Resource) error {
 	for _, r := range resources {
+		if r.Remote {
+			continue
+		}
 		select {
 		case <-c.content(r).Synced():
 		case <-ctx.Done():
@@ -138,7 +151,9 @@ func (c *controller) empty(ctx context.Context, namespace string, resources []se
 	pods := func(r served.Resource) bool { return r.GroupResource() == corev1.Resource("pods") }
 	for _, first := range []bool{true, false} {
 		for _, r := range resources {
-			if pods(r) == first {
+			if pods(r) == first && r.Remote {
+				c.emptyRemote(ctx, namespace, r, f)
+			} else if pods(r) == first {
 				c.emptyOf(ctx, namespace, r, f)
 			}
 		}
@@ -160,6 +175,37 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r served.Res
 	if err := c.delete(ctx, namespace, r, objects); err != nil {
 		f.failed = append(f.failed, fmt.Errorf("delete %s: %w", r.GroupResource(), err))
 	}
+}
+
+// emptyRemote does what emptyOf does to objects that another server keeps.
+func (c *controller) emptyRemote(ctx context.Context, namespace string, r served.Resource, f *findings) {
+	objects, err := c.remote(ctx, namespace, r)
+	if err == nil && slices.ContainsFunc(objects, func(o client.Object) bool { return o.GetDeletionTimestamp() == nil }) {
+		if err = c.delete(ctx, namespace, r, objects); err == nil {
+			objects, err = c.remote(ctx, namespace, r)
+		}
+	}
+	if err != nil {
+		f.unreached = append(f.unreached, fmt.Errorf("delete %s: %w", r.GroupResource(), err))
+	}
+	if len(objects) > 0 {
+		f.count(r, objects)
+		f.remote += len(objects)
+	}
+}
+
+func (c *controller) remote(ctx context.Context, namespace string, r served.Resource) ([]client.Object, error) {
+	list, _, err := c.in.Transport.List(ctx, resource.Ref{GroupVersionResource: r.GroupVersionResource, Namespace: namespace}, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil // the resource itself is gone
+	}
+	var out []client.Object
+	for _, item := range list {
+		if o, ok := item.(client.Object); ok {
+			out = append(out, o)
+		}
+	}
+	return out, err
 }
 
 func (c *controller) delete(ctx context.Context, namespace string, r served.Resource, objects []client.Object) error {
@@ -187,7 +233,9 @@ func (c *controller) verify(ctx context.Context, namespace string, resources []s
 		if apierrors.IsNotFound(err) {
 			continue // the resource itself is gone
 		}
-		if err != nil {
+		if err != nil && r.Remote {
+			f.unreached = append(f.unreached, fmt.Errorf("list %s: %w", r.GroupResource(), err))
+		} else if err != nil {
 			f.failed = append(f.failed, fmt.Errorf("list %s: %w", r.GroupResource(), err))
 		}
 		f.unseen += len(objects)
@@ -196,7 +244,7 @@ func (c *controller) verify(ctx context.Context, namespace string, resources []s
 
 // report writes the conditions. Counts that fall are written once in a while only: wait says when this should be asked for again.
 func (c *controller) report(ctx context.Context, ns *corev1.Namespace, f findings) (wait time.Duration, err error) {
-	if f.left == 0 && f.unseen == 0 && len(f.failed) == 0 && f.discovery == nil && len(ns.Status.Conditions) == 0 {
+	if f.left == 0 && f.unseen == 0 && len(f.failed)+len(f.unreached) == 0 && f.discovery == nil && len(ns.Status.Conditions) == 0 {
 		return 0, nil // it was empty at once: nobody gets to see a condition
 	}
 	updated, now := ns.DeepCopy(), c.in.Clock.Now()
@@ -205,7 +253,7 @@ func (c *controller) report(ctx context.Context, ns *corev1.Namespace, f finding
 	if equality.Semantic.DeepEqual(ns.Status, updated.Status) {
 		return 0, nil
 	}
-	if wait := c.reportedAt(ns.Name).Add(again).Sub(now); wait > 0 && len(f.failed) == 0 && f.discovery == nil {
+	if wait := c.reportedAt(ns.Name).Add(again).Sub(now); wait > 0 && len(f.failed)+len(f.unreached) == 0 && f.discovery == nil {
 		return wait, nil
 	}
 	_, err = c.api.UpdateStatus(ctx, updated)

@@ -39,6 +39,9 @@ func (c *counter) covered(ctx context.Context, hard corev1.ResourceList) ([]*mon
 			continue
 		}
 		m := c.monitor(r)
+		if r.Remote && !synced(m) {
+			continue // another server that may be dead: its resource is looked for again, as one that is not served
+		}
 		select {
 		case <-m.cache.Synced():
 		case <-ctx.Done():
@@ -47,6 +50,15 @@ func (c *counter) covered(ctx context.Context, hard corev1.ResourceList) ([]*mon
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+func synced(m *monitor) bool {
+	select {
+	case <-m.cache.Synced():
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *counter) monitor(r served.Resource) *monitor {

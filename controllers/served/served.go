@@ -17,6 +17,8 @@ type Resource struct {
 	Kind       string
 	Namespaced bool
 	Verbs      []string
+	// Remote says that another API server keeps the objects, which may be gone at any time: nobody must wait for it.
+	Remote bool
 }
 
 // Can tells whether every verb is served.

@@ -30,6 +30,14 @@ func Write(path string, e Entry) error {
 	return save(path, config)
 }
 
+// Encode is a kubeconfig with e alone.
+func Encode(e Entry) ([]byte, error) {
+	config := api.NewConfig()
+	e.into(config)
+	config.CurrentContext = e.Name
+	return clientcmd.Write(*config)
+}
+
 // Merge puts e into the kubeconfig at path, replacing an entry of the same name, and makes it the current context.
 // A file that cannot be read is left as it is.
 func Merge(path string, e Entry) error {

@@ -31,12 +31,12 @@ type Authority struct {
 
 func openAuthority(cfg Config, name, commonName string) (*Authority, error) {
 	path := filepath.Join(cfg.Dir, name+".pem")
-	data, err := readSecret(path)
+	data, err := cfg.load(path)
 	if os.IsNotExist(err) {
 		if data, err = newAuthority(cfg, commonName); err != nil {
 			return nil, err
 		}
-		err = WriteFile(path, data, 0o600)
+		err = cfg.save(path, data, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: certificate authority: %w", err)
@@ -45,11 +45,14 @@ func openAuthority(cfg Config, name, commonName string) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pki: certificate authority %s cannot be used (%w): put back a copy, or move the file away to get a new authority (every kubeconfig and node of this cluster must then be set up anew)", path, err)
 	}
-	return a, publish(filepath.Join(cfg.Dir, name+".crt"), a.CertPEM())
+	return a, cfg.publish(filepath.Join(cfg.Dir, name+".crt"), a.CertPEM())
 }
 
 // publish writes the public copy unless it is right already.
-func publish(path string, data []byte) error {
+func (c Config) publish(path string, data []byte) error {
+	if c.Dir == "" {
+		return nil
+	}
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
 		return nil
 	}
@@ -170,6 +173,19 @@ func (a *Authority) Issue(spec LeafSpec, key crypto.Signer) ([]byte, error) {
 		return nil, fmt.Errorf("pki: certificate %q would end at %s, which is past", spec.Name, template.NotAfter.UTC().Format(time.DateTime))
 	}
 	return a.sign(template, key.Public())
+}
+
+// Pair makes a key and its certificate, which says what spec says, both in PEM. Nothing of it is kept.
+func (a *Authority) Pair(spec LeafSpec) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), a.cfg.Rand)
+	if err != nil {
+		return nil, nil, fmt.Errorf("pki: make key: %w", err)
+	}
+	if cert, err = a.Issue(spec, private); err != nil {
+		return nil, nil, err
+	}
+	key, err = encodeKey(private)
+	return cert, key, err
 }
 
 // SignRequest signs exactly the subject, names and usages given for the key in csr, whose signature is checked. The caller has

@@ -15,6 +15,32 @@ import (
 // maxFile bounds what is read of a certificate or key file.
 const maxFile = 1 << 20
 
+func (c Config) makeDir() error {
+	if c.Dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return fmt.Errorf("pki: make folder: %w", err)
+	}
+	return nil
+}
+
+// load reads a file of Dir; without a Dir there is none.
+func (c Config) load(path string) ([]byte, error) {
+	if c.Dir == "" {
+		return nil, os.ErrNotExist
+	}
+	return readSecret(path)
+}
+
+// save writes a file of Dir, if there is a Dir.
+func (c Config) save(path string, data []byte, mode os.FileMode) error {
+	if c.Dir == "" {
+		return nil
+	}
+	return WriteFile(path, data, mode)
+}
+
 // WriteFile replaces path atomically: after a crash it has the old content or the new one, and content is on disk when it returns.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)

@@ -50,11 +50,11 @@ func OpenLeaf(cfg LeafConfig) (*Leaf, error) {
 	if name := cfg.Spec.Name; name == "" || name != filepath.Base(name) || name[0] == '.' {
 		return nil, fmt.Errorf("pki: %q cannot name a certificate: it must be a plain file name", name)
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("pki: make folder: %w", err)
+	if err := cfg.makeDir(); err != nil {
+		return nil, err
 	}
 	l := &Leaf{cfg: cfg, path: filepath.Join(cfg.Dir, cfg.Spec.Name+".pem")}
-	data, err := readSecret(l.path)
+	data, err := cfg.load(l.path)
 	switch {
 	case os.IsNotExist(err):
 		return l, l.renew()
@@ -146,7 +146,7 @@ func (l *Leaf) renewLocked() error {
 	if err := l.load(data); err != nil {
 		return fmt.Errorf("pki: certificate %s came back unfit: %w", l.cfg.Spec.Name, err)
 	}
-	if err := WriteFile(l.path, data, 0o600); err != nil {
+	if err := l.cfg.save(l.path, data, 0o600); err != nil {
 		return err
 	}
 	l.mu.Lock()

@@ -29,7 +29,7 @@ import (
 
 // Config says where a PKI lives.
 type Config struct {
-	// Dir is made with mode 0700 if it is missing.
+	// Dir is made with mode 0700 if it is missing. Empty keeps everything in memory: it is gone with the process.
 	Dir string
 	// Clock is the real one when nil.
 	Clock clock.WithTicker
@@ -63,8 +63,8 @@ func Open(cfg Config) (*PKI, error) {
 	if err := CheckClock(cfg.Clock.Now()); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("pki: make folder: %w", err)
+	if err := cfg.makeDir(); err != nil {
+		return nil, err
 	}
 	p := &PKI{cfg: cfg, leaves: map[string]*Leaf{}, added: make(chan struct{}, 1)}
 	var err error
@@ -169,7 +169,7 @@ func (p *PKI) renewDue() time.Duration {
 // openTokenKey loads or makes the key that signs service-account tokens.
 func openTokenKey(cfg Config) (*ecdsa.PrivateKey, error) {
 	path := filepath.Join(cfg.Dir, "service-account.key")
-	data, err := readSecret(path)
+	data, err := cfg.load(path)
 	if os.IsNotExist(err) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), cfg.Rand)
 		if err != nil {
@@ -179,7 +179,7 @@ func openTokenKey(cfg Config) (*ecdsa.PrivateKey, error) {
 		if err != nil {
 			return nil, err
 		}
-		return key, WriteFile(path, encoded, 0o600)
+		return key, cfg.save(path, encoded, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pki: read token key: %w", err)

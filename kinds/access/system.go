@@ -41,12 +41,23 @@ type Authentication struct {
 	ClientCA, FrontProxyCA []byte
 	// FrontProxyNames are the common names that the front proxy's certificate may have.
 	FrontProxyNames []string
+	// The headers in which a front proxy says who asks; empty means X-Remote-User, X-Remote-Group, X-Remote-Uid and X-Remote-Extra-.
+	UserHeaders, GroupHeaders, UIDHeaders, ExtraPrefixes []string
 }
 
 func (a *Authentication) configMap() (*corev1.ConfigMap, error) {
-	list := func(in ...string) (string, error) {
+	list := func(in []string) (string, error) {
+		if in == nil {
+			in = []string{}
+		}
 		data, err := json.Marshal(in)
 		return string(data), err
+	}
+	or := func(in []string, usual string) []string {
+		if len(in) == 0 {
+			return []string{usual}
+		}
+		return in
 	}
 	out := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication"},
@@ -57,12 +68,12 @@ func (a *Authentication) configMap() (*corev1.ConfigMap, error) {
 	}
 	for key, values := range map[string][]string{
 		"requestheader-allowed-names":        a.FrontProxyNames,
-		"requestheader-username-headers":     {"X-Remote-User"},
-		"requestheader-group-headers":        {"X-Remote-Group"},
-		"requestheader-uid-headers":          {"X-Remote-Uid"},
-		"requestheader-extra-headers-prefix": {"X-Remote-Extra-"},
+		"requestheader-username-headers":     or(a.UserHeaders, "X-Remote-User"),
+		"requestheader-group-headers":        or(a.GroupHeaders, "X-Remote-Group"),
+		"requestheader-uid-headers":          or(a.UIDHeaders, "X-Remote-Uid"),
+		"requestheader-extra-headers-prefix": or(a.ExtraPrefixes, "X-Remote-Extra-"),
 	} {
-		text, err := list(values...)
+		text, err := list(values)
 		if err != nil {
 			return nil, fmt.Errorf("access: %s: %w", key, err)
 		}

@@ -1,7 +1,7 @@
 // Package admission holds the built-in admission plugins: what happens to a request after it was authorized and decoded, and what may
 // refuse it before it is stored. One file a plugin; each is a pure decision about a request and the few objects that it looks up.
 //
-// Mutators run in the order of Default, then validation, then Validators. A plugin passes on what it has no say in. A refusal is a
+// Mutators run in the order of Build, then validation, then Validators. A plugin passes on what it has no say in. A refusal is a
 // *apierrors.StatusError that names the object, the rule and what would be accepted.
 //
 // Plugins keep no state between requests and are safe for concurrent use.
@@ -20,7 +20,6 @@ import (
 
 	"github.com/yare-project/yare/internal/quota"
 	"github.com/yare-project/yare/kind"
-	"github.com/yare-project/yare/kinds/rbac"
 )
 
 // Config says what plugins need that is not in the request.
@@ -31,13 +30,31 @@ type Config struct {
 	Suffix func() string
 	// Quota is shared with the loop that counts what quotas allow; one of its own when nil, which is right where no such loop runs.
 	Quota *quota.Ledger
+	// Choice is which plugins run, and File the path of an AdmissionConfiguration (apiserver.config.k8s.io/v1) that configures them. Optional.
+	Choice Choice
+	File   string
+	// Kinds are those that are served; nil: OwnerReferencesPermissionEnforcement finds no owner's resource.
+	Kinds func() []*kind.Kind
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is not ready or not reachable unless they say; nil: 300.
+	NotReadySeconds, UnreachableSeconds *int64
+	// Provision makes a namespace, for NamespaceAutoProvision, which cannot run without.
+	Provision func(ctx context.Context, name string) error
 }
 
-// Default returns the plugins that are on unless switched off, in order.
+// Default returns the plugins that run unless switched off, in order.
 func Default() ([]kind.Mutator, []kind.Validator) { return New(Config{}) }
 
-// New is Default with a config.
+// New is Build for a config without a choice or a file, which cannot fail.
 func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
+	cfg.Choice, cfg.File = Choice{}, ""
+	mutators, validators, err := Build(cfg)
+	if err != nil {
+		panic(err) // by the above, a mistake in this package
+	}
+	return mutators, validators
+}
+
+func (cfg Config) withDefaults() Config {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
@@ -47,38 +64,7 @@ func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
 	if cfg.Quota == nil {
 		cfg.Quota = quota.NewLedger()
 	}
-	account := serviceAccount{cfg}
-	mutators := []kind.Mutator{
-		namespaceLifecycle{},
-		account,
-		newNodeTaint{},
-		priority{},
-		defaultTolerations{},
-		runtimeClass{},
-		limitRanger{},
-		defaultStorageClass{},
-		storageProtection{},
-		podTopology{},
-		defaultIngressClass{},
-		certificateRequester{},
-	}
-	validators := []kind.Validator{
-		namespaceProtection{},
-		nodeRestriction{},
-		account,
-		priority{},
-		runtimeClass{},
-		limitRanger{},
-		newPodSecurity(),
-		certificateApproval{},
-		certificateSigning{},
-		certificateSubject{},
-		rbac.Escalation{},
-		claimResize{},
-		// The last one: what it charges is taken back only when a later one refuses.
-		resourceQuota{cfg.Quota},
-	}
-	return mutators, validators
+	return cfg
 }
 
 // on tells whether a request is about a resource itself, not a subresource of it, and is one of the operations.

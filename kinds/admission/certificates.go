@@ -53,8 +53,6 @@ func requester(csr *certificatesv1.CertificateSigningRequest, who user.Info) {
 func stamp(csr, old *certificatesv1.CertificateSigningRequest, now metav1.Time) {
 	for i := range csr.Status.Conditions {
 		c := &csr.Status.Conditions[i]
-		// To the second, as clients see it: what they cannot see they cannot send back unchanged.
-		c.LastUpdateTime, c.LastTransitionTime, now = c.LastUpdateTime.Rfc3339Copy(), c.LastTransitionTime.Rfc3339Copy(), now.Rfc3339Copy()
 		if c.LastUpdateTime.IsZero() {
 			c.LastUpdateTime = now
 		}

@@ -3,53 +3,69 @@ package admission
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	admissionapi "k8s.io/pod-security-admission/admission/api"
+	"k8s.io/pod-security-admission/admission/api/load"
+	"k8s.io/pod-security-admission/admission/api/validation"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
 	"github.com/yare-project/yare/kind"
 )
 
-// podSecurity holds pods to the Pod Security Standard that their namespace's labels name: it refuses a pod that violates the enforced
-// level, and warns about one that violates the level to warn of, also in templates of pods.
+// podSecurity holds pods to the Pod Security Standard that their namespace's labels name, or else the configuration: it refuses a pod that violates the
+// enforced level, and warns about and notes for the audit log one that violates the levels for that, also in templates of pods.
 type podSecurity struct {
 	evaluator policy.Evaluator
 	// problem is why there is no evaluator; pods in a namespace with a level are then refused.
 	problem error
+	// defaults hold where a namespace has no labels; exempt are never looked at.
+	defaults api.Policy
+	exempt   admissionapi.PodSecurityExemptions
 }
 
 func newPodSecurity() podSecurity {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	return podSecurity{evaluator, err}
+	privileged := api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
+	return podSecurity{evaluator: evaluator, problem: err, defaults: api.Policy{Enforce: privileged, Audit: privileged, Warn: privileged}}
+}
+
+// configure reads a PodSecurityConfiguration (pod-security.admission.config.k8s.io/v1).
+func (p *podSecurity) configure(text []byte) error {
+	file, err := load.LoadFromData(text)
+	if err != nil {
+		return err
+	}
+	if faults := validation.ValidatePodSecurityConfiguration(file); len(faults) > 0 {
+		return faults.ToAggregate()
+	}
+	p.exempt = file.Exemptions
+	p.defaults, err = admissionapi.ToPolicy(file.Defaults)
+	return err
 }
 
 func (podSecurity) Name() string { return "PodSecurity" }
-
-// privileged is what holds in a namespace without labels.
-var privileged = api.Policy{
-	Enforce: api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()},
-	Audit:   api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()},
-	Warn:    api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()},
-}
 
 func (p podSecurity) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
 	if r.Object == nil || r.Operation != admissionv1.Create && r.Operation != admissionv1.Update {
 		return nil
 	}
 	if ns, ok := r.Object.(*corev1.Namespace); ok {
-		return validateLevels(r, ns)
+		return p.namespace(ctx, env, r, ns)
 	}
 	meta, spec := template(r.Object)
 	if spec == nil || !p.concerns(r) {
+		return nil
+	}
+	if why := p.exempts(r, spec); why != "" {
+		securityNote(r, "exempt", why)
 		return nil
 	}
 	ns, err := get[*corev1.Namespace](ctx, env, "", "namespaces", "", r.Ref.Namespace)
@@ -57,23 +73,62 @@ func (p podSecurity) Validate(ctx context.Context, env kind.Env, r *kind.Admissi
 		return err
 	}
 	// A label that is not a level counts as the strictest: the library says so, and an error tells.
-	levels, problems := api.PolicyToEvaluate(ns.Labels, privileged)
+	levels, problems := api.PolicyToEvaluate(ns.Labels, p.defaults)
+	_, isPod := r.Object.(*corev1.Pod)
 	if levels.FullyPrivileged() && len(problems) == 0 {
+		if isPod {
+			securityNote(r, api.EnforcedPolicyAnnotationKey, "privileged:latest")
+		}
 		return nil
 	}
 	if p.problem != nil {
 		return apierrors.NewInternalError(p.problem)
 	}
-	_, isPod := r.Object.(*corev1.Pod)
+	if len(problems) > 0 {
+		securityNote(r, "error", fmt.Sprintf("Failed to parse policy: %v", problems.ToAggregate()))
+	}
+	return p.judge(r, levels, isPod, meta, spec)
+}
+
+// judge evaluates a pod by each level, the same level once.
+func (p podSecurity) judge(r *kind.AdmissionRequest, levels api.Policy, isPod bool, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
+	known := map[api.LevelVersion]policy.AggregateCheckResult{}
+	check := func(level api.LevelVersion) policy.AggregateCheckResult {
+		if _, ok := known[level]; !ok {
+			known[level] = p.check(level, meta, spec)
+		}
+		return known[level]
+	}
+	if result := check(levels.Audit); !result.Allowed {
+		securityNote(r, api.AuditViolationsAnnotationKey, fmt.Sprintf("would violate PodSecurity %q: %s", levels.Audit.String(), result.ForbiddenDetail()))
+	}
 	if isPod {
-		if result := p.check(levels.Enforce, meta, spec); !result.Allowed {
+		securityNote(r, api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+		if result := check(levels.Enforce); !result.Allowed {
 			return forbid(r, "violates PodSecurity %q: %s", levels.Enforce.String(), result.ForbiddenDetail())
 		}
 	}
-	if result := p.check(levels.Warn, meta, spec); !result.Allowed && r.Warn != nil {
+	if result := check(levels.Warn); !result.Allowed && r.Warn != nil {
 		r.Warn(fmt.Sprintf("would violate PodSecurity %q: %s", levels.Warn.String(), result.ForbiddenDetail()))
 	}
 	return nil
+}
+
+func securityNote(r *kind.AdmissionRequest, key, value string) {
+	note(r, "pod-security.kubernetes.io/"+key, value)
+}
+
+// exempts says by what a request is exempt.
+func (p podSecurity) exempts(r *kind.AdmissionRequest, spec *corev1.PodSpec) string {
+	switch e := &p.exempt; {
+	case slices.Contains(e.Namespaces, r.Ref.Namespace):
+		return "namespace"
+	case r.User != nil && slices.Contains(e.Usernames, r.User.GetName()):
+		return "user"
+	case spec.RuntimeClassName != nil && slices.Contains(e.RuntimeClasses, *spec.RuntimeClassName):
+		return "runtimeClass"
+	}
+	return ""
 }
 
 func (p podSecurity) check(level api.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec) policy.AggregateCheckResult {
@@ -85,18 +140,33 @@ func (p podSecurity) check(level api.LevelVersion, meta *metav1.ObjectMeta, spec
 
 // concerns tells whether the request may change what a pod is allowed to do.
 func (podSecurity) concerns(r *kind.AdmissionRequest) bool {
-	if _, isPod := r.Object.(*corev1.Pod); !isPod {
-		return r.Ref.Subresource == ""
-	}
-	if r.Operation == admissionv1.Create {
+	pod, isPod := r.Object.(*corev1.Pod)
+	if !isPod || r.Operation == admissionv1.Create {
 		return r.Ref.Subresource == ""
 	}
 	if sub := r.Ref.Subresource; sub != "" && sub != "ephemeralcontainers" && sub != "resize" {
 		return false
 	}
 	old, ok := r.Old.(*corev1.Pod)
-	pod := r.Object.(*corev1.Pod)
-	return !ok || !equality.Semantic.DeepEqual(old.Spec, pod.Spec) || !equality.Semantic.DeepEqual(old.Annotations, pod.Annotations)
+	return !ok || significant(&pod.Spec, &old.Spec)
+}
+
+// significant tells whether a pod gets other images or containers: what else of it can change at all changes nothing about its rights. So a pod
+// of before a stricter level can go on.
+func significant(pod, old *corev1.PodSpec) bool {
+	if len(pod.Containers) != len(old.Containers) || len(pod.InitContainers) != len(old.InitContainers) {
+		return true
+	}
+	image := func(a, b corev1.Container) bool { return a.Image == b.Image }
+	if !slices.EqualFunc(pod.Containers, old.Containers, image) || !slices.EqualFunc(pod.InitContainers, old.InitContainers, image) {
+		return true
+	}
+	for _, c := range pod.EphemeralContainers {
+		if !slices.ContainsFunc(old.EphemeralContainers, func(o corev1.EphemeralContainer) bool { return o.Name == c.Name && o.Image == c.Image }) {
+			return true
+		}
+	}
+	return false
 }
 
 // template finds the pod in an object that is one or makes some.
@@ -128,22 +198,4 @@ func template(obj kind.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 		return of(&o.Spec.JobTemplate.Spec.Template)
 	}
 	return nil, nil
-}
-
-// validateLevels refuses new labels that name no level.
-func validateLevels(r *kind.AdmissionRequest, ns *corev1.Namespace) error {
-	_, problems := api.PolicyToEvaluate(ns.Labels, privileged)
-	if len(problems) == 0 || r.Ref.Subresource != "" {
-		return nil
-	}
-	if old, ok := r.Old.(*corev1.Namespace); ok {
-		if _, before := api.PolicyToEvaluate(old.Labels, privileged); sameProblems(before, problems) {
-			return nil
-		}
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Namespace"}, ns.Name, problems)
-}
-
-func sameProblems(a, b field.ErrorList) bool {
-	return len(a) > 0 && equality.Semantic.DeepEqual(a.ToAggregate().Error(), b.ToAggregate().Error())
 }

@@ -3,12 +3,14 @@ package admission
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,7 +21,11 @@ import (
 // resourceQuota refuses what would use more than the ResourceQuotas of its namespace allow. What a request will use is charged in each quota's status
 // before the object is stored, by compare and swap, so that concurrent requests never get more together than there is. A request that is refused or fails
 // after it was charged is found by the loop that counts.
-type resourceQuota struct{ ledger *quota.Ledger }
+type resourceQuota struct {
+	ledger *quota.Ledger
+	// limited is what may be used only where a quota bounds it.
+	limited []limitedResource
+}
 
 func (resourceQuota) Name() string { return "ResourceQuota" }
 
@@ -36,7 +42,7 @@ func (p resourceQuota) Validate(ctx context.Context, env kind.Env, r *kind.Admis
 		return nil
 	}
 	all, err := list[*corev1.ResourceQuota](ctx, env, "", "resourcequotas", r.Ref.Namespace)
-	if err != nil || len(all) == 0 {
+	if err != nil || len(all) == 0 && len(p.limited) == 0 {
 		return err
 	}
 	slices.SortFunc(all, func(a, b *corev1.ResourceQuota) int { return strings.Compare(a.Name, b.Name) })
@@ -54,10 +60,104 @@ func (p resourceQuota) Validate(ctx context.Context, env kind.Env, r *kind.Admis
 		}
 		demands = append(demands, demand{q, amount})
 	}
+	if err := p.bounded(env, r, all); err != nil {
+		return err
+	}
 	if len(demands) == 0 || r.DryRun || exists(ctx, env, r) {
 		return nil
 	}
 	return p.charge(ctx, env, r, demands)
+}
+
+// bounded refuses the use of what is limited where no quota bounds it.
+func (p resourceQuota) bounded(env kind.Env, r *kind.AdmissionRequest, all []*corev1.ResourceQuota) error {
+	if len(p.limited) == 0 {
+		return nil
+	}
+	gr := r.Ref.GroupResource()
+	usage := quota.Usage(gr, r.Object, env.Now())
+	more := usage
+	if r.Old != nil {
+		more = quota.Increase(usage, quota.Usage(gr, r.Old, env.Now()))
+	}
+	if len(quota.Exceeded(more, nil, zeros(more))) == 0 {
+		return nil // it uses nothing more
+	}
+	if lacks := p.unbounded(r, usage, all); len(lacks) > 0 {
+		return forbid(r, "insufficient quota to consume: %s", strings.Join(lacks, ","))
+	}
+	if lacks := p.outOfScope(r, all); len(lacks) > 0 {
+		return forbid(r, "insufficient quota to match these scopes: %v", lacks)
+	}
+	return nil
+}
+
+func zeros(l corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for n := range l {
+		out[n] = resource.Quantity{}
+	}
+	return out
+}
+
+// unbounded are the limited things that an object uses and no quota counts.
+func (p resourceQuota) unbounded(r *kind.AdmissionRequest, usage corev1.ResourceList, all []*corev1.ResourceQuota) []string {
+	gr := r.Ref.GroupResource()
+	lacks := map[string]bool{}
+	for _, l := range p.limited {
+		if l.APIGroup != gr.Group || l.Resource != gr.Resource {
+			continue
+		}
+		for name, q := range usage {
+			if q.Sign() > 0 && slices.ContainsFunc(l.MatchContains, func(part string) bool { return strings.Contains(string(name), part) }) {
+				lacks[string(name)] = true
+			}
+		}
+	}
+	for _, q := range all {
+		if len(lacks) > 0 && quota.InScope(q, r.Object) {
+			for _, name := range quota.Covered(gr, q.Status.Hard) {
+				delete(lacks, string(name))
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(lacks))
+}
+
+// outOfScope are the limited scopes that an object is in and no quota is about.
+func (p resourceQuota) outOfScope(r *kind.AdmissionRequest, all []*corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
+	covered := map[corev1.ResourceQuotaScope]bool{}
+	for _, q := range all {
+		for _, s := range scopesOf(q) {
+			covered[s.ScopeName] = covered[s.ScopeName] || holds(s, r.Object)
+		}
+	}
+	var lacks []corev1.ScopedResourceSelectorRequirement
+	for _, l := range p.limited {
+		for _, s := range l.MatchScopes {
+			if !covered[s.ScopeName] && holds(s, r.Object) {
+				lacks = append(lacks, s)
+			}
+		}
+	}
+	return lacks
+}
+
+func scopesOf(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement {
+	var out []corev1.ScopedResourceSelectorRequirement
+	for _, s := range q.Spec.Scopes {
+		out = append(out, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
+	}
+	if q.Spec.ScopeSelector != nil {
+		out = append(out, q.Spec.ScopeSelector.MatchExpressions...)
+	}
+	return out
+}
+
+// holds tells whether an object is in a scope.
+func holds(s corev1.ScopedResourceSelectorRequirement, obj kind.Object) bool {
+	return quota.InScope(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{
+		MatchExpressions: []corev1.ScopedResourceSelectorRequirement{s}}}}, obj)
 }
 
 // charges tells whether a request may change what its object uses.

@@ -10,26 +10,34 @@ import (
 	"github.com/yare-project/yare/kind"
 )
 
-// defaultTolerations lets a pod stay for five minutes on a node that is not ready or not reachable, unless the pod says otherwise.
-type defaultTolerations struct{}
+// defaultTolerations lets a pod stay for a while on a node that is not ready or not reachable, unless the pod says otherwise.
+type defaultTolerations struct{ notReady, unreachable int64 }
 
+// tolerateSeconds is how long, where the configuration does not say: five minutes, as Kubernetes.
 const tolerateSeconds = 300
+
+func newDefaultTolerations(cfg Config) defaultTolerations {
+	return defaultTolerations{ptr.Deref(cfg.NotReadySeconds, tolerateSeconds), ptr.Deref(cfg.UnreachableSeconds, tolerateSeconds)}
+}
 
 func (defaultTolerations) Name() string { return "DefaultTolerationSeconds" }
 
-func (defaultTolerations) Mutate(_ context.Context, _ kind.Env, r *kind.AdmissionRequest) error {
+func (d defaultTolerations) Mutate(_ context.Context, _ kind.Env, r *kind.AdmissionRequest) error {
 	pod, ok := r.Object.(*corev1.Pod)
 	if !ok || !on(r, "", "pods", admissionv1.Create, admissionv1.Update) {
 		return nil
 	}
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		if !toleratesEviction(pod.Spec.Tolerations, key) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](tolerateSeconds),
-			})
-		}
-	}
+	d.add(pod, corev1.TaintNodeNotReady, d.notReady)
+	d.add(pod, corev1.TaintNodeUnreachable, d.unreachable)
 	return nil
+}
+
+func (defaultTolerations) add(pod *corev1.Pod, key string, seconds int64) {
+	if !toleratesEviction(pod.Spec.Tolerations, key) {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+		})
+	}
 }
 
 // toleratesEviction tells whether the pod has its own say about a taint's NoExecute effect.

@@ -11,7 +11,7 @@ import (
 )
 
 // Group is admissionregistration.k8s.io.
-var Group = kind.Group{Name: "admissionregistration.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{admissionv1.AddToScheme}}
+var Group = kind.Group{Name: "admissionregistration.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{admissionv1.AddToScheme}}
 
 // The category of everything that extends the API.
 var categories = []string{"api-extensions"}

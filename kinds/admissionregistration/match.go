@@ -16,7 +16,7 @@ import (
 
 // validateMatch checks a policy's or a binding's choice of requests. A mutating one cannot choose deletions: there is nothing to change.
 func validateMatch(m *admissionv1.MatchResources, mutating bool, path *field.Path) field.ErrorList {
-	errs := rule.RequiredOneOf(ptr.Deref(m.MatchPolicy, ""), path.Child("matchPolicy"), "", admissionv1.Equivalent, admissionv1.Exact)
+	errs := rule.OneOf(ptr.Deref(m.MatchPolicy, ""), path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)
 	if m.NamespaceSelector == nil {
 		errs = append(errs, field.Required(path.Child("namespaceSelector"), ""))
 	}
@@ -96,8 +96,10 @@ func validateParamRef(r *admissionv1.ParamRef, path *field.Path) field.ErrorList
 		errs = append(errs, rule.Invalid(r.Name, path.Child("name"), rule.PathSegment(r.Name))...)
 	}
 	errs = append(errs, rule.Selector(r.Selector, path.Child("selector"))...)
-	return append(errs, rule.RequiredOneOf(ptr.Deref(r.ParameterNotFoundAction, ""), path.Child("parameterNotFoundAction"), "",
-		admissionv1.AllowAction, admissionv1.DenyAction)...)
+	if r.ParameterNotFoundAction == nil {
+		return append(errs, field.Required(path.Child("parameterNotFoundAction"), ""))
+	}
+	return append(errs, rule.InOrder(*r.ParameterNotFoundAction, path.Child("parameterNotFoundAction"), admissionv1.DenyAction, admissionv1.AllowAction)...)
 }
 
 // paramKind and paramRef are the cells of a policy's and a binding's parameters.

@@ -95,7 +95,7 @@ type policy struct {
 
 // validateCommon checks the common part and returns the checker that knows the policy's variables; it is nil if there can be none.
 func (p *policy) validateCommon(mutating bool, known map[string]bool, path *field.Path) (*expressions, field.ErrorList) {
-	errs := rule.RequiredOneOf(ptr.Deref(p.failure, ""), path.Child("failurePolicy"), "", admissionv1.Fail, admissionv1.Ignore)
+	errs := rule.OneOf(ptr.Deref(p.failure, ""), path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
 	if p.params != nil {
 		errs = append(errs, validateParamKind(p.params, path.Child("paramKind"))...)
 	}

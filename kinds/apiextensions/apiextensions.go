@@ -18,9 +18,12 @@ import (
 )
 
 // Group is apiextensions.k8s.io.
-var Group = kind.Group{Name: "apiextensions.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme}}
+var Group = kind.Group{Name: "apiextensions.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme}}
 
 type definition = apiextensionsv1.CustomResourceDefinition
+
+// maxBody lets a definition have a schema of 5 MB, in any encoding, with the owners of its fields. Kubernetes stops at 3 MiB.
+const maxBody = 16 << 20
 
 var _ = kind.Add(&Group, kind.Def[definition]{
 	Names:          kind.Names{Plural: "customresourcedefinitions", Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"}},
@@ -33,6 +36,7 @@ var _ = kind.Add(&Group, kind.Def[definition]{
 	KeepDeleted:    keepDeleted,
 	OnDelete:       terminate,
 	NoAge:          true,
+	Body:           maxBody,
 	Columns: []kind.Column[definition]{{Name: "Created At", Type: "date", Description: "When the object was created.",
 		Value: func(d *definition, _ time.Time) any { return d.CreationTimestamp.Time.UTC().Format(time.RFC3339) }}},
 })

@@ -17,7 +17,7 @@ import (
 )
 
 // Group is apiregistration.k8s.io.
-var Group = kind.Group{Name: "apiregistration.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{apiregistrationv1.AddToScheme}}
+var Group = kind.Group{Name: "apiregistration.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{apiregistrationv1.AddToScheme}}
 
 type service = apiregistrationv1.APIService
 

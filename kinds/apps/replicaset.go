@@ -1,7 +1,6 @@
 package apps
 
 import (
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -33,9 +32,6 @@ var _ = kind.Add(&Group, kind.Def[appsv1.ReplicaSet]{
 		{Name: "Ready", Type: "integer", Description: "Number of pods that are ready.", Value: func(r *appsv1.ReplicaSet, _ time.Time) any { return int64(r.Status.ReadyReplicas) }},
 	}, append(templateColumns(func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }),
 		formatSelector(func(r *appsv1.ReplicaSet) *metav1.LabelSelector { return r.Spec.Selector }))...),
-	Fields: map[string]func(*appsv1.ReplicaSet) string{
-		"status.replicas": func(r *appsv1.ReplicaSet) string { return strconv.Itoa(int(r.Status.Replicas)) },
-	},
 	Scale: &kind.Scale[appsv1.ReplicaSet]{
 		Replicas:       func(r *appsv1.ReplicaSet) int32 { return ptr.Deref(r.Spec.Replicas, 0) },
 		SetReplicas:    func(r *appsv1.ReplicaSet, n int32) { r.Spec.Replicas = &n },

@@ -76,8 +76,8 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 	errs := checkStatefulStrategy(s, path)
 	if p, at := s.Spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"); p != nil {
 		allowed := []appsv1.PersistentVolumeClaimRetentionPolicyType{appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType}
-		errs = append(errs, rule.OneOf(p.WhenDeleted, at.Child("whenDeleted"), allowed...)...)
-		errs = append(errs, rule.OneOf(p.WhenScaled, at.Child("whenScaled"), allowed...)...)
+		errs = append(errs, rule.InOrder(p.WhenDeleted, at.Child("whenDeleted"), allowed...)...)
+		errs = append(errs, rule.InOrder(p.WhenScaled, at.Child("whenScaled"), allowed...)...)
 	}
 	errs = append(errs, rule.NonNegativePtr(s.Spec.Replicas, path.Child("replicas"))...)
 	errs = append(errs, rule.NonNegative(s.Spec.MinReadySeconds, path.Child("minReadySeconds"))...)

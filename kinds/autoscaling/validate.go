@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/yare-project/yare/kinds/core"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
@@ -143,6 +144,9 @@ func sources(m *autoscalingv2.MetricSpec, objects reference) []source {
 		}},
 		{"containerResource", autoscalingv2.ContainerResourceMetricSourceType, m.ContainerResource != nil, func(p *field.Path) field.ErrorList {
 			errs := validateResource(string(m.ContainerResource.Name), &m.ContainerResource.Target, p)
+			if m.ContainerResource.Name != "" {
+				errs = append(errs, core.CheckContainerResourceName(m.ContainerResource.Name, p.Child("name"))...)
+			}
 			if m.ContainerResource.Container == "" {
 				return append(errs, field.Required(p.Child("container"), "must specify a container"))
 			}
@@ -152,7 +156,11 @@ func sources(m *autoscalingv2.MetricSpec, objects reference) []source {
 }
 
 func validateMetric(m *autoscalingv2.MetricSpec, objects reference, path *field.Path) field.ErrorList {
-	errs := rule.RequiredOneOf(m.Type, path.Child("type"), "must specify a metric source type", sourceTypes...)
+	var errs field.ErrorList
+	if m.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric source type"))
+	}
+	errs = append(errs, rule.OneOf(m.Type, path.Child("type"), sourceTypes...)...)
 	var set []source
 	for _, s := range sources(m, objects) {
 		if s.set {
@@ -221,9 +229,10 @@ func validateResource(name string, t *autoscalingv2.MetricTarget, path *field.Pa
 func validateTarget(t *autoscalingv2.MetricTarget, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch t.Type {
+	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	case "":
 		errs = append(errs, field.Required(path.Child("type"), "must specify a metric target type"))
-	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
+		fallthrough
 	default:
 		errs = append(errs, field.Invalid(path.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
 	}

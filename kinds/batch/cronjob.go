@@ -150,5 +150,5 @@ func warnCronJob(c, old *batchv1.CronJob) []string {
 	} else if strings.Contains(c.Spec.Schedule, "TZ") {
 		warnings = append(warnings, "spec.schedule: TZ and CRON_TZ in a schedule are not supported, use spec.timeZone instead")
 	}
-	return append(warnings, warnJobSpec(&c.Spec.JobTemplate.Spec, "spec.jobTemplate.spec")...)
+	return append(warnings, warnJobSpec(&c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))...)
 }

@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/cell"
+	"github.com/yare-project/yare/kinds/core"
 )
 
 var _ = kind.Add(&Group, kind.Def[batchv1.Job]{
@@ -26,6 +28,8 @@ var _ = kind.Add(&Group, kind.Def[batchv1.Job]{
 	ValidateStatus:  validateJobStatus,
 	Warn:            warnJob,
 	OrphanByDefault: true, // batch/v1 keeps a Job's pods unless the delete says otherwise
+	OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
+		"or set propagationPolicy=Orphan to suppress this warning",
 	Columns: []kind.Column[batchv1.Job]{
 		{Name: "Status", Description: "Whether the job runs, waits, or how it ended.",
 			Value: func(j *batchv1.Job, _ time.Time) any { return jobState(j) }},
@@ -142,7 +146,7 @@ func warnJob(j, old *batchv1.Job) []string {
 	if old == nil {
 		warnings = warnPodName(j.Name)
 	}
-	return append(warnings, warnJobSpec(&j.Spec, "spec")...)
+	return append(warnings, warnJobSpec(&j.Spec, field.NewPath("spec"))...)
 }
 
 func warnPodName(name string) []string {
@@ -152,12 +156,13 @@ func warnPodName(name string) []string {
 	return nil
 }
 
-func warnJobSpec(spec *batchv1.JobSpec, path string) []string {
+func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
+	out := core.WarnPodTemplate(&spec.Template, path.Child("template"))
 	if ptr.Deref(spec.CompletionMode, "") == batchv1.IndexedCompletion &&
 		ptr.Deref(spec.Completions, 0) > completionsSoftLimit && ptr.Deref(spec.Parallelism, 0) > parallelismLimitForHighCompletions {
-		return []string{path + ": with more than 10^5 completions and a parallelism above 10^4, completedIndexes may not be tracked when many indexes fail"}
+		out = append(out, path.String()+": with more than 10^5 completions and a parallelism above 10^4, completedIndexes may not be tracked when many indexes fail")
 	}
-	return nil
+	return out
 }
 
 // jobState is the word of the STATUS column.

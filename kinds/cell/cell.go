@@ -18,6 +18,9 @@ const (
 	Unknown = "<unknown>"
 )
 
+// Created is the time at which something was made.
+func Created(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
+
 // Age is the time from t until now in short form, such as 5m or 3d4h.
 func Age(t metav1.Time, now time.Time) string {
 	if t.IsZero() {

@@ -13,7 +13,7 @@ import (
 )
 
 // Group is coordination.k8s.io.
-var Group = kind.Group{Name: "coordination.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{coordinationv1.AddToScheme}}
+var Group = kind.Group{Name: "coordination.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{coordinationv1.AddToScheme}}
 
 var _ = kind.Add(&Group, kind.Def[coordinationv1.Lease]{
 	Names:          kind.Names{Plural: "leases"},

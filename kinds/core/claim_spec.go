@@ -5,11 +5,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/kinds/rule"
 )
 
 // validateClaimTemplate checks the template of a PersistentVolumeClaim that an ephemeral volume or a StatefulSet carries.
 func validateClaimTemplate(template *corev1.PersistentVolumeClaimTemplate, path *field.Path) field.ErrorList {
-	list := validateTemplateMeta(&template.ObjectMeta, path.Child("metadata"))
+	list := rule.TemplateMeta(&template.ObjectMeta, path.Child("metadata"))
 	return append(list, ValidateClaimSpec(&template.Spec, path.Child("spec"))...)
 }
 
@@ -70,9 +72,9 @@ func checkDataSources(p *problems, spec *corev1.PersistentVolumeClaimSpec, path 
 	switch {
 	case source == nil:
 	case across:
-		p.invalid(path.Child("dataSource"), source.Name, "may not be specified when dataSourceRef.namespace is specified")
+		p.invalid(path, source.Name, "may not be specified when dataSourceRef.namespace is specified")
 	case !reflect.DeepEqual(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
-		p.invalid(path.Child("dataSource"), source.Name, "must match dataSourceRef")
+		p.invalid(path, source.Name, "must match dataSourceRef")
 	}
 }
 

@@ -10,10 +10,11 @@ import (
 
 // ComponentStatus has long been deprecated: its list is served, empty, so that clients that still ask get an answer.
 var _ = kind.Add(&Group, kind.Def[corev1.ComponentStatus]{
-	Names: kind.Names{Plural: "componentstatuses", Short: []string{"cs"}},
-	Scope: kind.Cluster,
-	Verbs: []string{"get", "list"},
-	NoAge: true,
+	Names:   kind.Names{Plural: "componentstatuses", Short: []string{"cs"}},
+	Scope:   kind.Cluster,
+	Verbs:   []string{"get", "list"},
+	NoAge:   true,
+	Warning: "v1 ComponentStatus is deprecated in v1.19+",
 	Columns: []kind.Column[corev1.ComponentStatus]{
 		{Name: "Status", Description: "Status of the component conditions", Value: func(c *corev1.ComponentStatus, _ time.Time) any {
 			healthy, _, _ := componentHealth(c)

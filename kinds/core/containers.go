@@ -82,7 +82,7 @@ func (c *podCheck) checkContainer(container *corev1.Container, path *field.Path)
 	if c.meta != nil && container.Image != strings.TrimSpace(container.Image) {
 		c.invalid(path.Child("image"), container.Image, "must not have leading or trailing whitespace")
 	}
-	neededOneOf(&c.problems, path.Child("terminationMessagePolicy"), container.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
+	neededInOrder(&c.problems, path.Child("terminationMessagePolicy"), container.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	c.checkPorts(container.Ports, path.Child("ports"))
 	c.checkEnv(container.Env, path.Child("env"))
 	c.checkEnvFrom(container.EnvFrom, path.Child("envFrom"))

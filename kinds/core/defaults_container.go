@@ -1,6 +1,8 @@
 package core
 
 import (
+	"strings"
+
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -33,6 +35,10 @@ func defaultContainer(c *corev1.Container) {
 
 // pullPolicy is Always for the tag latest, written or implied, and IfNotPresent for everything else, a name that can't be parsed included.
 func pullPolicy(image string) corev1.PullPolicy {
+	last := image[strings.LastIndexByte(image, '/')+1:]
+	if name, _, _ := strings.Cut(last, "@"); strings.Contains(name, ":") && !strings.HasSuffix(name, ":latest") {
+		return corev1.PullIfNotPresent // the usual case, without parsing it all
+	}
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return corev1.PullIfNotPresent

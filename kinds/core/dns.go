@@ -17,7 +17,7 @@ const (
 )
 
 func (c *podCheck) checkDNS(path *field.Path) {
-	neededOneOf(&c.problems, path.Child("dnsPolicy"), c.spec.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	neededInOrder(&c.problems, path.Child("dnsPolicy"), c.spec.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
 	config, at := c.spec.DNSConfig, path.Child("dnsConfig")
 	if c.spec.DNSPolicy == corev1.DNSNone {
 		if config == nil {

@@ -18,6 +18,7 @@ import (
 
 var _ = kind.Add(&Group, kind.Def[corev1.Endpoints]{
 	Names:          kind.Names{Plural: "endpoints", Short: []string{"ep"}},
+	Warning:        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 	Default:        defaultEndpoints,
 	Validate:       validateEndpoints,
 	CreateOnUpdate: true,
@@ -69,11 +70,8 @@ func validateEndpoints(e, old *corev1.Endpoints) field.ErrorList {
 }
 
 func checkEndpointAddress(p *problems, a *corev1.EndpointAddress, at *field.Path) {
-	before := len(p.list)
 	p.ip(at.Child("ip"), a.IP)
-	if len(p.list) == before {
-		checkEndpointIP(p, a.IP, at.Child("ip"))
-	}
+	checkEndpointIP(p, a.IP, at.Child("ip"))
 	if a.Hostname != "" {
 		p.label(at.Child("hostname"), a.Hostname)
 	}

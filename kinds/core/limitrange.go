@@ -3,13 +3,16 @@ package core
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds/cell"
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.LimitRange]{
@@ -18,6 +21,11 @@ var _ = kind.Add(&Group, kind.Def[corev1.LimitRange]{
 	Validate:       validateLimitRange,
 	NoGeneration:   true,
 	CreateOnUpdate: true,
+	NoAge:          true,
+	Columns: []kind.Column[corev1.LimitRange]{
+		{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+			Value: func(l *corev1.LimitRange, _ time.Time) any { return cell.Created(l.CreationTimestamp) }},
+	},
 })
 
 // defaultLimitRange derives what containers get by default: the limit from the maximum, the request from the limit and then from the minimum.

@@ -29,7 +29,7 @@ func (c *podCheck) checkMounts(container *corev1.Container, path *field.Path) {
 		if slices.ContainsFunc(container.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == mount.MountPath }) {
 			c.invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices")
 		}
-		c.checkMountOptions(mount, container, at)
+		c.checkMountOptions(mount, container, path) // the causes name the list, not the mount
 	}
 }
 

@@ -37,6 +37,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Namespace]{
 	},
 	Subs: []kind.Sub[corev1.Namespace]{{
 		Name:     "finalize",
+		NoPatch:  true,
 		Replace:  func(n, from *corev1.Namespace) { n.Spec.Finalizers = from.Spec.Finalizers },
 		Validate: func(n, _ *corev1.Namespace) field.ErrorList { return checkNamespaceFinalizers(n) },
 	}},
@@ -70,8 +71,8 @@ func validateNamespace(n, _ *corev1.Namespace) field.ErrorList { return checkNam
 
 func checkNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
 	var p problems
-	for i, name := range n.Spec.Finalizers {
-		at := field.NewPath("spec", "finalizers").Index(i)
+	at := field.NewPath("spec", "finalizers")
+	for _, name := range n.Spec.Finalizers {
 		p.add(apivalidation.ValidateFinalizerName(string(name), at)...)
 		if !strings.Contains(string(name), "/") && name != corev1.FinalizerKubernetes && string(name) != metav1.FinalizerOrphanDependents && string(name) != metav1.FinalizerDeleteDependents {
 			p.invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified")
@@ -82,7 +83,7 @@ func checkNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
 
 func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	var p problems
-	at := field.NewPath("status", "phase")
+	at := field.NewPath("status", "Phase") // clients know the cause by this spelling
 	if deleted := n.DeletionTimestamp != nil; !deleted && n.Status.Phase != corev1.NamespaceActive {
 		p.invalid(at, n.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")
 	} else if deleted && n.Status.Phase != corev1.NamespaceTerminating {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,7 +66,7 @@ func prepareNode(n, old *corev1.Node) {
 func validateNode(n, old *corev1.Node) field.ErrorList {
 	var p problems
 	path := field.NewPath("spec")
-	checkTaints(&p, n.Spec.Taints, path.Child("taints"))
+	checkTaints(&p, n.Spec.Taints, field.NewPath("metadata", "taints")) // clients know the causes by this path
 	for i, cidr := range n.Spec.PodCIDRs {
 		p.add(validation.IsValidCIDRForLegacyField(path.Child("podCIDRs").Index(i), cidr, true, nil)...)
 	}
@@ -125,7 +124,7 @@ func checkNodeStatus(p *problems, n *corev1.Node) {
 		case len(f) > validation.DNS1123SubdomainMaxLength:
 			p.invalid(at, f, fmt.Sprintf("invalid feature name %q: must be no more than %d characters", f, validation.DNS1123SubdomainMaxLength))
 		case !declaredFeature.MatchString(f):
-			p.invalid(at, f, fmt.Sprintf("invalid feature name %q: must be words in CamelCase separated by '/', the first beginning with a capital (MyFeature/mySubFeature)", f))
+			p.invalid(at, f, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", f))
 		}
 		switch {
 		case i > 0 && f == features[i-1]:
@@ -144,7 +143,7 @@ func checkTaints(p *problems, taints []corev1.Taint, path *field.Path) {
 	seen := sets.New[key]()
 	for i, t := range taints {
 		at := path.Index(i)
-		p.add(metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+		p.qualified(at.Child("key"), t.Key)
 		if messages := validation.IsValidLabelValue(t.Value); len(messages) > 0 {
 			p.invalid(at.Child("value"), t.Value, strings.Join(messages, ";"))
 		}

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -21,12 +22,16 @@ var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolume]{
 	Validate:      validatePersistentVolume,
 	Prepare: func(v, old *corev1.PersistentVolume) {
 		if old == nil {
-			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
+			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: v.CreationTimestamp.DeepCopy()}
 		}
 	},
 	PrepareStatus: func(v, old *corev1.PersistentVolume) {
-		if v.Status.Phase == old.Status.Phase && v.Status.LastPhaseTransitionTime == nil {
-			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+		s, was := &v.Status, old.Status.LastPhaseTransitionTime
+		switch same := s.Phase == old.Status.Phase; {
+		case same && s.LastPhaseTransitionTime == nil:
+			s.LastPhaseTransitionTime = was
+		case !same && (s.LastPhaseTransitionTime == nil || s.LastPhaseTransitionTime.Equal(was)):
+			s.LastPhaseTransitionTime = ptr.To(metav1.Now().Rfc3339Copy())
 		}
 	},
 	NoGeneration: true,
@@ -72,7 +77,7 @@ func validatePersistentVolume(v, old *corev1.PersistentVolume) field.ErrorList {
 		p.forbidden(at.Child("persistentvolumesource"), fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(was, now)))
 	}
 	if !ptr.Equal(v.Spec.VolumeMode, old.Spec.VolumeMode) {
-		p.invalid(at.Child("volumeMode"), v.Spec.VolumeMode, isImmutable)
+		p.invalid(field.NewPath("volumeMode"), v.Spec.VolumeMode, isImmutable) // clients know the cause by this path
 	}
 	if old.Spec.NodeAffinity != nil && !sameAffinity(v.Spec.NodeAffinity, old.Spec.NodeAffinity) {
 		p.invalid(at.Child("nodeAffinity"), v.Spec.NodeAffinity, isImmutable+", except for updating from beta label to GA")

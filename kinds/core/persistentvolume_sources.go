@@ -7,35 +7,36 @@ import (
 
 // checkPersistentSource checks the one source of a persistent volume.
 func checkPersistentSource(p *problems, spec *corev1.PersistentVolumeSpec, name string, path *field.Path) {
-	s, v := &sourceCheck{problems: p, path: path}, &spec.PersistentVolumeSource
+	s, v := &sourceCheck{problems: p, path: path, order: persistentSources}, &spec.PersistentVolumeSource
 	// What a pod's volume has as well is checked as such.
 	shared := &corev1.VolumeSource{
 		HostPath: v.HostPath, NFS: v.NFS, Flocker: v.Flocker, Quobyte: v.Quobyte, FC: v.FC, GCEPersistentDisk: v.GCEPersistentDisk,
 		AWSElasticBlockStore: v.AWSElasticBlockStore, AzureDisk: v.AzureDisk, VsphereVolume: v.VsphereVolume, PhotonPersistentDisk: v.PhotonPersistentDisk,
 		PortworxVolume: v.PortworxVolume,
 	}
-	s.one("hostPath", v.HostPath != nil, func(at *field.Path) { checkHostPath(p, v.HostPath, at) })
-	checkSharedSources(s, shared, name)
-	checkCloudSources(s, shared)
-	checkPersistentShared(s, v, name)
-	checkPersistentCloud(s, v)
-	s.one("local", v.Local != nil, func(at *field.Path) {
-		if p.needs(at.Child("path"), v.Local.Path) {
-			noBacksteps(p, v.Local.Path, at.Child("path"))
-		}
-		if spec.NodeAffinity == nil {
-			p.required(path.Child("nodeAffinity"), "Local volume requires node affinity")
-		}
-	})
-	s.one("csi", v.CSI != nil, func(at *field.Path) {
-		checkDriverName(p, v.CSI.Driver, at.Child("driver"))
-		p.needs(at.Child("volumeHandle"), v.CSI.VolumeHandle)
-		checkSecretRef(p, v.CSI.ControllerPublishSecretRef, at.Child("controllerPublishSecretRef"))
-		checkSecretRef(p, v.CSI.ControllerExpandSecretRef, at.Child("controllerExpandSecretRef"))
-		checkSecretRef(p, v.CSI.NodePublishSecretRef, at.Child("nodePublishSecretRef"))
-		checkSecretRef(p, v.CSI.NodeExpandSecretRef, at.Child("nodeExpandSecretRef"))
-	})
-	if !s.found {
+	if !s.visit(func() {
+		s.one("hostPath", v.HostPath != nil, func(at *field.Path) { checkHostPath(p, v.HostPath, at) })
+		checkSharedSources(s, shared, name)
+		checkCloudSources(s, shared)
+		checkPersistentShared(s, v, name)
+		checkPersistentCloud(s, v)
+		s.one("local", v.Local != nil, func(at *field.Path) {
+			if p.needs(at.Child("path"), v.Local.Path) {
+				noBacksteps(p, v.Local.Path, at.Child("path"))
+			}
+			if spec.NodeAffinity == nil {
+				p.required(path.Child("nodeAffinity"), "Local volume requires node affinity")
+			}
+		})
+		s.one("csi", v.CSI != nil, func(at *field.Path) {
+			checkDriverName(p, v.CSI.Driver, at.Child("driver"))
+			p.needs(at.Child("volumeHandle"), v.CSI.VolumeHandle)
+			checkSecretRef(p, v.CSI.ControllerPublishSecretRef, at.Child("controllerPublishSecretRef"))
+			checkSecretRef(p, v.CSI.ControllerExpandSecretRef, at.Child("controllerExpandSecretRef"))
+			checkSecretRef(p, v.CSI.NodePublishSecretRef, at.Child("nodePublishSecretRef"))
+			checkSecretRef(p, v.CSI.NodeExpandSecretRef, at.Child("nodeExpandSecretRef"))
+		})
+	}) {
 		p.required(path, "must specify a volume type")
 	}
 }

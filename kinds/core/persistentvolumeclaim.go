@@ -87,7 +87,7 @@ func checkClaimUpdate(p *problems, c, old *corev1.PersistentVolumeClaim, path *f
 		p.forbidden(path.Child("resources", "requests", "storage"), "field can not be less than status.capacity")
 	}
 	if !ptr.Equal(c.Spec.VolumeMode, old.Spec.VolumeMode) {
-		p.invalid(path.Child("volumeMode"), c.Spec.VolumeMode, isImmutable)
+		p.invalid(field.NewPath("volumeMode"), c.Spec.VolumeMode, isImmutable) // clients know the cause by this path
 	}
 	if now := c.Spec.VolumeAttributesClassName; old.Status.CurrentVolumeAttributesClassName != nil && !ptr.Equal(now, old.Spec.VolumeAttributesClassName) && ptr.Deref(now, "") == "" {
 		what := "nil"

@@ -76,8 +76,8 @@ func validatePodResize(pod, old *corev1.Pod) field.ErrorList {
 	if before == "" {
 		before = QOSClass(&old.Spec)
 	}
-	if class := QOSClass(&pod.Spec); class != before {
-		p.invalid(path, class, "Pod QOS Class may not change as a result of resizing")
+	if QOSClass(&pod.Spec) != before {
+		p.invalid(path, before, "Pod QOS Class may not change as a result of resizing")
 	}
 	if len(old.Status.NodeAllocatableResourceClaimStatuses) > 0 {
 		p.forbidden(path, "pods with node allocatable resource claims cannot be resized")

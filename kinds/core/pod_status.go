@@ -81,7 +81,7 @@ func checkPodConditions(p *problems, conditions []corev1.PodCondition, path *fie
 		if c.ObservedGeneration < 0 {
 			p.invalid(path.Index(i).Child("observedGeneration"), c.ObservedGeneration, "must be a non-negative integer")
 		}
-		p.qualified(path.Index(i).Child("type"), string(c.Type))
+		p.qualified(path.Index(i).Child("Type"), string(c.Type))
 	}
 }
 

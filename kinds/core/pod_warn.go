@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/internal/plain"
 )
 
 func warnPod(pod, old *corev1.Pod) []string {
@@ -15,8 +17,9 @@ func warnPod(pod, old *corev1.Pod) []string {
 		return nil
 	}
 	var out []string
-	if messages := validation.IsDNS1123Label(pod.Name); len(messages) > 0 {
-		out = append(out, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", messages))
+	if !plain.Label(pod.Name) {
+		out = append(out, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v",
+			validation.IsDNS1123Label(pod.Name)))
 	}
 	return append(out, WarnPodTemplate(&corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, nil)...)
 }

@@ -54,7 +54,7 @@ func checkPodSpec(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Pat
 	c.checkEphemeralContainers(path.Child("ephemeralContainers"))
 	c.checkPodResources(path)
 	c.checkHostNetworkPorts(path.Child("containers"))
-	neededOneOf(&c.problems, path.Child("restartPolicy"), spec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	neededInOrder(&c.problems, path.Child("restartPolicy"), spec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	c.checkDNS(path)
 	c.add(metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
 	c.checkPodSecurity(spec.SecurityContext, path.Child("securityContext"))
@@ -94,7 +94,7 @@ func (c *podCheck) checkNames(path *field.Path) {
 		c.subdomain(path.Child("runtimeClassName"), *s.RuntimeClassName)
 	}
 	if s.PreemptionPolicy != nil {
-		neededOneOf(&c.problems, path.Child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+		neededInOrder(&c.problems, path.Child("preemptionPolicy"), *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	if s.Overhead != nil {
 		c.checkResources(&corev1.ResourceRequirements{Limits: s.Overhead}, checkContainerResourceName, path.Child("overhead"))

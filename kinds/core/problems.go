@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/internal/plain"
 )
 
 // problems collects what is wrong with an object, so that a client sees everything at once. The zero value is ready for use.
@@ -40,15 +42,21 @@ func (p *problems) each(path *field.Path, value any, messages []string) {
 }
 
 func (p *problems) label(path *field.Path, value string) {
-	p.each(path, value, validation.IsDNS1123Label(value))
+	if !plain.Label(value) {
+		p.each(path, value, validation.IsDNS1123Label(value))
+	}
 }
 
 func (p *problems) subdomain(path *field.Path, value string) {
-	p.each(path, value, validation.IsDNS1123Subdomain(value))
+	if !plain.Subdomain(value) {
+		p.each(path, value, validation.IsDNS1123Subdomain(value))
+	}
 }
 
 func (p *problems) qualified(path *field.Path, value string) {
-	p.each(path, value, validation.IsQualifiedName(value))
+	if !plain.Key(value) {
+		p.each(path, value, validation.IsQualifiedName(value))
+	}
 }
 
 // neededLabel checks a DNS label that may not be empty.
@@ -112,6 +120,22 @@ func oneOf[T ~string](p *problems, path *field.Path, value T, allowed ...T) {
 	if !slices.Contains(allowed, value) {
 		p.add(field.NotSupported(path, value, slices.Sorted(slices.Values(allowed))))
 	}
+}
+
+// inOrder is oneOf for a value whose choices are told in the order given, where others are told sorted.
+func inOrder[T ~string](p *problems, path *field.Path, value T, allowed ...T) {
+	if !slices.Contains(allowed, value) {
+		p.add(field.NotSupported(path, value, allowed))
+	}
+}
+
+// neededInOrder is inOrder for a value that must be there.
+func neededInOrder[T ~string](p *problems, path *field.Path, value T, allowed ...T) {
+	if value == "" {
+		p.required(path, "")
+		return
+	}
+	inOrder(p, path, value, allowed...)
 }
 
 // neededOneOf checks a value that must be there and one of a few.

@@ -49,12 +49,19 @@ func overcommitAllowed(name corev1.ResourceName) bool {
 
 func checkResourceName(p *problems, name corev1.ResourceName, path *field.Path) bool {
 	before := len(p.list)
-	p.each(path, name, validation.IsQualifiedName(string(name)))
+	p.qualified(path, string(name))
 	if len(p.list) == before && !strings.Contains(string(name), "/") &&
 		!countResources.Has(name) && !measuredResources.Has(name) && name != corev1.ResourceStorage && !isQuotaHugePage(name) {
 		p.invalid(path, name, "must be a standard resource type or fully qualified")
 	}
 	return len(p.list) == before
+}
+
+// CheckContainerResourceName checks the name of something that a container can ask for.
+func CheckContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	var p problems
+	checkContainerResourceName(&p, name, path)
+	return p.list
 }
 
 func checkContainerResourceName(p *problems, name corev1.ResourceName, path *field.Path) {

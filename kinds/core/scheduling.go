@@ -80,7 +80,7 @@ func (c *podCheck) checkPodTerm(term *corev1.PodAffinityTerm, path *field.Path) 
 	if term.TopologyKey == "" {
 		c.required(path.Child("topologyKey"), "can not be empty")
 	}
-	c.add(metavalidation.ValidateLabelName(term.TopologyKey, path.Child("topologyKey"))...)
+	c.qualified(path.Child("topologyKey"), term.TopologyKey)
 }
 
 // checkLabelKeys checks keys whose values the pod's own labels give. The server merged them into the selector already, so that a key that the
@@ -92,7 +92,7 @@ func (c *podCheck) checkLabelKeys(match, mismatch []string, selector *metav1.Lab
 			continue
 		}
 		for i, key := range keys {
-			c.add(metavalidation.ValidateLabelName(key, path.Child(name).Index(i))...)
+			c.qualified(path.Child(name).Index(i), key)
 		}
 	}
 	if selector != nil {
@@ -172,7 +172,7 @@ func checkNodeTerm(p *problems, term *corev1.NodeSelectorTerm, strict bool, path
 		default:
 			p.invalid(at.Child("operator"), r.Operator, "not a valid selector operator")
 		}
-		p.add(metavalidation.ValidateLabelName(r.Key, at.Child("key"))...)
+		p.qualified(at.Child("key"), r.Key)
 		for j, value := range r.Values {
 			if strict {
 				p.each(at.Child("values").Index(j), value, validation.IsValidLabelValue(value))
@@ -200,7 +200,7 @@ func checkTolerations(p *problems, list []corev1.Toleration, path *field.Path) {
 	for i, t := range list {
 		at := path.Index(i)
 		if t.Key != "" {
-			p.add(metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+			p.qualified(at.Child("key"), t.Key)
 		} else if t.Operator != corev1.TolerationOpExists {
 			p.invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
@@ -217,7 +217,9 @@ func checkTolerations(p *problems, list []corev1.Toleration, path *field.Path) {
 				p.invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'")
 			}
 		default:
-			oneOf(p, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+			// The comparing operators are known, but their feature (TaintTolerationComparisonOperators) is off.
+			p.add(field.NotSupported(at.Child("operator"), t.Operator,
+				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 		}
 		if t.Effect != "" {
 			checkTaintEffect(p, t.Effect, at.Child("effect"))
@@ -226,5 +228,5 @@ func checkTolerations(p *problems, list []corev1.Toleration, path *field.Path) {
 }
 
 func checkTaintEffect(p *problems, effect corev1.TaintEffect, path *field.Path) {
-	neededOneOf(p, path, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	neededInOrder(p, path, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }

@@ -30,7 +30,7 @@ func (c *podCheck) checkPodSecurity(sc *corev1.PodSecurityContext, path *field.P
 	c.checkSysctls(sc.Sysctls, path.Child("sysctls"))
 	optionalOneOf(&c.problems, path.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy, corev1.FSGroupChangeOnRootMismatch, corev1.FSGroupChangeAlways)
 	optionalOneOf(&c.problems, path.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
-	optionalOneOf(&c.problems, path.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)
+	optionalOneOf(&c.problems, path.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
 	c.checkSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 	c.checkWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))

@@ -23,6 +23,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Service]{
 	Warn:           warnService,
 	Assign:         assignService,
 	Claims:         serviceClaims,
+	Attendants:     serviceAttendants,
 	Columns:        serviceColumns,
 	NoGeneration:   true,
 	CreateOnUpdate: true,

@@ -45,6 +45,9 @@ type assigner struct {
 	problems
 	settings kind.Settings
 	service  *corev1.Service
+	// ranges are the addresses to allocate from, and own those that the service has already.
+	ranges []netip.Prefix
+	own    map[kind.Claim]bool
 	// free says whether a value may be had: nobody holds it, or the service itself did.
 	free func(pool, value string) bool
 	// given are the ports taken in this assignment.
@@ -58,12 +61,13 @@ func assignService(env kind.Env, taken func(pool, value string) bool, s, old *co
 			own[c] = true
 		}
 	}
-	a := &assigner{settings: env.Settings(), service: s, given: sets.New[int32](), free: func(pool, value string) bool {
-		return own[kind.Claim{Pool: pool, Value: value}] || !taken(pool, value)
+	a := &assigner{settings: env.Settings(), service: s, own: own, given: sets.New[int32](), free: func(pool, value string) bool {
+		return own[kind.Claim{Pool: pool, Value: value}] || !taken(pool, value) && (pool != clusterIPPool || !addressTaken(env, value))
 	}}
 	if !hasClusterIP(s) {
 		return nil
 	}
+	a.ranges = serviceRanges(env)
 	if a.families(old); len(a.list) > 0 {
 		return a.list
 	}
@@ -167,15 +171,14 @@ func (a *assigner) addresses() {
 		return
 	}
 	for i, family := range s.IPFamilies {
-		cidr, ok := a.configured(family)
-		if !ok {
+		if _, ok := a.configured(family); !ok {
 			continue // a family that the cluster no longer has keeps its address
 		}
 		if i < len(s.ClusterIPs) && s.ClusterIPs[i] != "" {
-			a.wantAddress(s.ClusterIPs[i], cidr, path)
+			a.wantAddress(s.ClusterIPs[i], path)
 			continue
 		}
-		ip, ok := pickAddress(cidr, a.seed(), func(ip string) bool { return a.free(clusterIPPool, ip) })
+		ip, ok := a.anyAddress(family)
 		if !ok {
 			a.add(field.InternalError(path, fmt.Errorf("failed to allocate a serviceIP for Service %q: range is full", a.service.Name)))
 			return
@@ -187,14 +190,30 @@ func (a *assigner) addresses() {
 	}
 }
 
-func (a *assigner) wantAddress(text string, cidr netip.Prefix, path *field.Path) {
+// anyAddress picks from the first range of a family that has a free address.
+func (a *assigner) anyAddress(family corev1.IPFamily) (string, bool) {
+	for _, cidr := range a.ranges {
+		if cidr.Addr().Is6() != (family == corev1.IPv6Protocol) {
+			continue
+		}
+		if ip, ok := pickAddress(cidr, a.seed(), func(ip string) bool { return a.free(clusterIPPool, ip) }); ok {
+			return ip, true
+		}
+	}
+	return "", false
+}
+
+func (a *assigner) wantAddress(text string, path *field.Path) {
+	if a.own[kind.Claim{Pool: clusterIPPool, Value: text}] {
+		return // it stays, even where its range has gone
+	}
 	ip, err := netip.ParseAddr(text)
 	why := ""
-	switch first, last := usableRange(cidr); {
+	switch {
 	case err != nil:
 		why = err.Error()
-	case a.free(clusterIPPool, text) && !cidr.Contains(ip) || ip.Less(first) || last.Less(ip):
-		why = fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", ip, cidr)
+	case !slices.ContainsFunc(a.ranges, func(cidr netip.Prefix) bool { return usable(cidr, ip) }):
+		why = fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", ip, rangeText(a.ranges, ip))
 	case !a.free(clusterIPPool, text):
 		why = "provided IP is already allocated"
 	}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -103,8 +102,21 @@ func warnService(s, _ *corev1.Service) []string {
 	say(!external && s.Spec.ExternalName != "", fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
 	say(ptr.Deref(s.Spec.TrafficDistribution, "") == corev1.ServiceTrafficDistributionPreferClose, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q",
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
-	for i, ip := range slices.Concat(s.Spec.ExternalIPs) {
-		out = append(out, validation.GetWarningsForIP(field.NewPath("spec", "externalIPs").Index(i), ip)...)
+	say(len(s.Spec.ExternalIPs) > 0 && !isHeadless(s) && !external, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	spec := field.NewPath("spec")
+	for i, ip := range s.Spec.ExternalIPs {
+		out = append(out, validation.GetWarningsForIP(spec.Child("externalIPs").Index(i), ip)...)
+	}
+	for i, ip := range s.Spec.ClusterIPs {
+		if ip != "" && ip != corev1.ClusterIPNone {
+			out = append(out, validation.GetWarningsForIP(spec.Child("clusterIPs").Index(i), ip)...)
+		}
+	}
+	if s.Spec.LoadBalancerIP != "" {
+		out = append(out, validation.GetWarningsForIP(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)...)
+	}
+	for i, cidr := range s.Spec.LoadBalancerSourceRanges {
+		out = append(out, validation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), cidr)...)
 	}
 	return out
 }

@@ -48,7 +48,7 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 }
 
 func checkServiceType(p *problems, s *corev1.Service, path *field.Path) {
-	if len(s.Spec.Ports) == 0 && !isHeadless(s) && hasClusterIP(s) {
+	if len(s.Spec.Ports) == 0 && !isHeadless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
 		p.required(path.Child("ports"), "")
 	}
 	if hasNodePorts(s) && isHeadless(s) {
@@ -202,7 +202,7 @@ func checkSourceRanges(p *problems, s, old *corev1.Service, path *field.Path) {
 	const onlyLB = "may only be used when `type` is 'LoadBalancer'"
 	isLB := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		at := path.Child("loadBalancerSourceRanges")
+		at := path.Child("LoadBalancerSourceRanges") // clients know the cause by this spelling
 		if !isLB {
 			p.forbidden(at, onlyLB)
 		}
@@ -249,8 +249,10 @@ func checkTrafficPolicies(p *problems, s *corev1.Service, path *field.Path) {
 		p.required(path.Child("internalTrafficPolicy"), "")
 	}
 	optionalOneOf(p, path.Child("internalTrafficPolicy"), s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	optionalOneOf(p, path.Child("trafficDistribution"), s.Spec.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose,
-		corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+	if t := s.Spec.TrafficDistribution; t != nil {
+		inOrder(p, path.Child("trafficDistribution"), *t, corev1.ServiceTrafficDistributionPreferClose,
+			corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+	}
 }
 
 // maxAffinitySeconds is a day.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -36,26 +37,55 @@ func (c *podCheck) checkVolumes(path *field.Path) {
 // sourceCheck lets the first source of a volume through and refuses the others.
 type sourceCheck struct {
 	*problems
-	path  *field.Path
-	found bool
+	path *field.Path
+	// order says which of several sources is taken for the volume's.
+	order []string
+	// choosing is the first of two visits: it finds first, which the second checks.
+	choosing bool
+	first    string
+}
+
+// podSources and persistentSources are the orders of the sources of a pod's and a persistent volume.
+var (
+	podSources = []string{"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs", "flocker",
+		"persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap", "azureFile", "vsphereVolume",
+		"photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO", "csi", "ephemeral", "image"}
+	persistentSources = []string{"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi",
+		"cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi"}
+)
+
+// visit has every source told to one, twice, and says whether there was any.
+func (s *sourceCheck) visit(sources func()) bool {
+	s.choosing = true
+	sources()
+	s.choosing = false
+	sources()
+	return s.first != ""
 }
 
 func (s *sourceCheck) one(name string, set bool, check func(at *field.Path)) {
 	switch {
-	case set && s.found:
-		s.forbidden(s.path.Child(name), onlyOneVolume)
-	case set:
-		s.found = true
+	case !set:
+	case s.choosing:
+		if s.first == "" || slices.Index(s.order, name) < slices.Index(s.order, s.first) {
+			s.first = name
+		}
+	case name == s.first:
 		check(s.path.Child(name))
+	case name == "cephfs":
+		s.forbidden(s.path.Child("cephFS"), onlyOneVolume) // clients know the cause by this spelling
+	default:
+		s.forbidden(s.path.Child(name), onlyOneVolume)
 	}
 }
 
 func (c *podCheck) checkVolume(v *corev1.Volume, path *field.Path) {
-	s := &sourceCheck{problems: &c.problems, path: path}
-	c.checkClusterSources(s, v)
-	checkSharedSources(s, &v.VolumeSource, v.Name)
-	checkCloudSources(s, &v.VolumeSource)
-	if !s.found {
+	s := &sourceCheck{problems: &c.problems, path: path, order: podSources}
+	if !s.visit(func() {
+		c.checkClusterSources(s, v)
+		checkSharedSources(s, &v.VolumeSource, v.Name)
+		checkCloudSources(s, &v.VolumeSource)
+	}) {
 		c.required(path, "must specify a volume type")
 	}
 }

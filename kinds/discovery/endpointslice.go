@@ -171,7 +171,7 @@ func validatePorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		seen[name] = true
-		errs = append(errs, rule.RequiredOneOf(ptr.Deref(p.Protocol, ""), at.Child("protocol"), "", corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, rule.OneOf(ptr.Deref(p.Protocol, ""), at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if p.AppProtocol != nil {
 			errs = append(errs, rule.QualifiedName(*p.AppProtocol, at.Child("appProtocol"))...)
 		}

@@ -23,10 +23,12 @@ var _ = kind.Add(&core.Group, kind.Def[corev1.Event]{
 	Relaxed:        true,
 	TTL:            func(s kind.Settings) time.Duration { return s.EventTTL },
 	CreateOnUpdate: true,
+	AnyFinalizer:   true,
 	ValidateName:   rule.PathSegmentName, // recorders derive names from any object's
 	Validate:       validateEvent,
 	NoName:         true,
 	NoAge:          true,
+	Ordered:        true,
 	Columns:        columns,
 	Fields: fields("involvedObject", "reportingComponent", map[string]func(*corev1.Event) string{
 		"source": func(e *corev1.Event) string { return orElse(e.Source.Component, e.ReportingController) },
@@ -76,7 +78,7 @@ var columns = []kind.Column[corev1.Event]{
 	{Name: "First Seen", Priority: 1, Description: corev1.Event{}.SwaggerDoc()["firstTimestamp"],
 		Value: func(e *corev1.Event, now time.Time) any { return cell.Age(firstSeen(e), now) }},
 	{Name: "Count", Priority: 1, Description: corev1.Event{}.SwaggerDoc()["count"], Value: func(e *corev1.Event, _ time.Time) any { return count(e) }},
-	{Name: "Name", Priority: 1, Format: "name", Description: "The event's name.", Value: func(e *corev1.Event, _ time.Time) any { return e.Name }},
+	{Name: "Name", Priority: 1, Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Value: func(e *corev1.Event, _ time.Time) any { return e.Name }},
 }
 
 func firstSeen(e *corev1.Event) metav1.Time {

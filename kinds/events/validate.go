@@ -73,6 +73,7 @@ func validateStrictly(e, old *corev1.Event) field.ErrorList {
 		return validateStrictUpdate(e, old)
 	}
 	errs := validateSeries(e.Series)
+	errs = append(errs, rule.Subdomain(e.Name, field.NewPath("metadata", "name"))...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}

@@ -129,6 +129,7 @@ func (e *Env) Change(ctx context.Context, resource schema.GroupResource, namespa
 	if err := f(obj); err != nil {
 		return nil, err
 	}
+	kind.RoundTimes(obj) // as the gate
 	e.Put(resource.Group, resource.Resource, obj)
 	return obj, nil
 }

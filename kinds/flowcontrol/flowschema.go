@@ -85,7 +85,7 @@ func validateFlowSchema(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	for i := range s.Spec.Rules {
 		errs = append(errs, validateFlowRule(&s.Spec.Rules[i], path.Child("rules").Index(i))...)
 	}
-	return errs
+	return append(errs, checkMandatorySchema(s, path)...)
 }
 
 func validateFlowSchemaStatus(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
@@ -167,7 +167,7 @@ func validateVerbs(list []string, path *field.Path) field.ErrorList {
 	case slices.Contains(list, "*"):
 		return alone(list, path, "verbs")
 	case slices.ContainsFunc(list, func(v string) bool { return !slices.Contains(verbs, v) }):
-		return field.ErrorList{field.NotSupported(path, strings.Join(list, ","), verbs)}
+		return field.ErrorList{field.NotSupported(path, list, verbs)}
 	}
 	return nil
 }

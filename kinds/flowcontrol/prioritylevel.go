@@ -3,6 +3,7 @@ package flowcontrol
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -91,6 +92,10 @@ const (
 
 func validateLevel(l, _ *level) field.ErrorList {
 	path := field.NewPath("spec")
+	return slices.Concat(checkAnnotations(l), validateSpec(l, path), checkMandatoryLevel(l, path))
+}
+
+func validateSpec(l *level, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if (l.Name == exempt) != (l.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt) {
 		errs = append(errs, field.Invalid(path.Child("type"), l.Spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))

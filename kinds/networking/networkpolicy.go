@@ -103,7 +103,7 @@ func validatePort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Err
 	var errs field.ErrorList
 	end := path.Child("endPort")
 	if p.Protocol != nil {
-		errs = append(errs, rule.OneOf(*p.Protocol, path.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		errs = append(errs, rule.InOrder(*p.Protocol, path.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 	}
 	switch {
 	case p.Port == nil:
@@ -114,7 +114,7 @@ func validatePort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.Err
 		errs = append(errs, rule.Port(p.Port.IntVal, path.Child("port"))...)
 		if p.EndPort != nil {
 			if *p.EndPort < p.Port.IntVal {
-				errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
+				errs = append(errs, field.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`"))
 			}
 			errs = append(errs, rule.Port(*p.EndPort, end)...)
 		}

@@ -74,6 +74,7 @@ var _ = kind.Add(&Group, kind.Def[networkingv1.IPAddress]{
 		return messages
 	},
 	Validate: validateIPAddress,
+	NoAge:    true,
 	Columns: []kind.Column[networkingv1.IPAddress]{
 		{Name: "ParentRef", Description: networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"],
 			Value: func(a *networkingv1.IPAddress, _ time.Time) any { return parent(a.Spec.ParentRef) }},

@@ -18,7 +18,7 @@ import (
 )
 
 // Group is node.k8s.io.
-var Group = kind.Group{Name: "node.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{nodev1.AddToScheme}}
+var Group = kind.Group{Name: "node.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{nodev1.AddToScheme}}
 
 var _ = kind.Add(&Group, kind.Def[nodev1.RuntimeClass]{
 	Names:          kind.Names{Plural: "runtimeclasses"},
@@ -119,10 +119,11 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 			errs = append(errs, field.Invalid(operator, t.Value, fmt.Sprintf("value must be empty when `operator` is '%s'", corev1.TolerationOpExists)))
 		}
 	default:
-		errs = append(errs, field.NotSupported(operator, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
+		errs = append(errs, field.NotSupported(operator, t.Operator,
+			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 	}
 	if t.Effect != "" {
-		errs = append(errs, rule.OneOf(t.Effect, path.Child("effect"), corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule)...)
+		errs = append(errs, rule.InOrder(t.Effect, path.Child("effect"), corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
 	}
 	return errs
 }

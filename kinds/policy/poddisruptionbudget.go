@@ -18,6 +18,8 @@ var _ = kind.Add(&Group, kind.Def[budget]{
 	Names:          kind.Names{Plural: "poddisruptionbudgets", Short: []string{"pdb"}},
 	Validate:       validateBudget,
 	ValidateStatus: validateBudgetStatus,
+	ValidateName:   rule.PathSegmentName,
+	AnyFinalizer:   true,
 	RequireVersion: true, // evictions are counted in the status: a blind write could lose one
 	Columns: []kind.Column[budget]{
 		{Name: "Min Available", Description: "The number of pods that must stay available.",

@@ -37,7 +37,7 @@ var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaimTemplate]{
 		if old != nil {
 			return rule.Immutable(t.Spec, old.Spec, path)
 		}
-		errs := metav1validation.ValidateLabels(t.Spec.Labels, path.Child("metadata", "labels"))
+		errs := rule.TemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
 		return append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
 	},
 })

@@ -72,7 +72,7 @@ func defaultSlice(s *resourcev1.ResourceSlice) {
 		d := &s.Spec.Devices[i]
 		for j := range d.Taints {
 			if d.Taints[j].TimeAdded == nil {
-				d.Taints[j].TimeAdded = ptr.To(metav1.NewTime(metav1.Now().Truncate(time.Second)))
+				d.Taints[j].TimeAdded = ptr.To(metav1.Now())
 			}
 		}
 		for name, m := range d.NodeAllocatableResourceMappings {

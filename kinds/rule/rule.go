@@ -51,6 +51,14 @@ func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, sorted)}
 }
 
+// InOrder is OneOf for a value whose choices are told in the order given, where those of OneOf are told sorted.
+func InOrder[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
 // RequiredOneOf is OneOf that refuses an empty value as missing, with the choices as its detail.
 func RequiredOneOf[T ~string](value T, path *field.Path, detail string, allowed ...T) field.ErrorList {
 	if value == "" {

@@ -58,7 +58,7 @@ func validatePriorityClass(c, old *schedulingv1.PriorityClass) field.ErrorList {
 	value, policy := field.NewPath("value"), field.NewPath("preemptionPolicy")
 	var errs field.ErrorList
 	if c.PreemptionPolicy != nil {
-		errs = append(errs, rule.RequiredOneOf(*c.PreemptionPolicy, policy, "", corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, rule.InOrder(*c.PreemptionPolicy, policy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	if old != nil {
 		if c.Value != old.Value {

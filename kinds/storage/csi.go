@@ -2,11 +2,13 @@ package storage
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -80,14 +82,18 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 
 // prepareCSIDriver drops what Kubernetes 1.36 has off by default.
 func prepareCSIDriver(d, old *storagev1.CSIDriver) {
+	if old == nil {
+		d.Generation = 0 // it counts changes only
+	}
 	if old == nil || old.Spec.PreventPodSchedulingIfMissing == nil {
 		d.Spec.PreventPodSchedulingIfMissing = nil
 	}
 }
 
-func warnCSIDriver(d, _ *storagev1.CSIDriver) []string {
-	if len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
-		return []string{"spec.serviceAccountTokenInSecrets: tokens reach the driver in the volume context, which may be logged; set it to true if the driver reads them from secrets"}
+func warnCSIDriver(d, old *storagev1.CSIDriver) []string {
+	changed := old == nil || !reflect.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests)
+	if changed && len(d.Spec.TokenRequests) > 0 && d.Spec.ServiceAccountTokenInSecrets == nil {
+		return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 	}
 	return nil
 }
@@ -218,15 +224,8 @@ var _ = kind.Add(&Group, kind.Def[storagev1.CSIStorageCapacity]{
 	RequireVersion: true,
 	Validate:       validateCapacity,
 	Columns: []kind.Column[storagev1.CSIStorageCapacity]{
-		{Name: "StorageClassName", Description: storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"],
-			Value: func(c *storagev1.CSIStorageCapacity, _ time.Time) any { return c.StorageClassName }},
-		{Name: "Capacity", Description: storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"],
-			Value: func(c *storagev1.CSIStorageCapacity, _ time.Time) any {
-				if c.Capacity == nil {
-					return cell.Unset
-				}
-				return c.Capacity.String()
-			}},
+		{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+			Value: func(c *storagev1.CSIStorageCapacity, _ time.Time) any { return cell.Created(c.CreationTimestamp) }},
 	},
 	NoAge: true,
 })

@@ -72,7 +72,7 @@ func validateStorageClass(c, old *storagev1.StorageClass) field.ErrorList {
 	if p := ptr.Deref(c.ReclaimPolicy, ""); p != "" {
 		errs = append(errs, rule.OneOf(p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)...)
 	}
-	errs = append(errs, rule.RequiredOneOf(ptr.Deref(c.VolumeBindingMode, ""), field.NewPath("volumeBindingMode"), "",
+	errs = append(errs, rule.OneOf(ptr.Deref(c.VolumeBindingMode, ""), field.NewPath("volumeBindingMode"),
 		storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)...)
 	errs = append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 	if old == nil {
@@ -97,7 +97,8 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 			}
 			values[e.Key] = slices.Sorted(slices.Values(e.Values))
 		}
-		if slices.ContainsFunc(seen, func(other map[string][]string) bool { return maps.EqualFunc(values, other, slices.Equal) }) {
+		// A term without expressions counts as one that was there before.
+		if len(values) == 0 || slices.ContainsFunc(seen, func(other map[string][]string) bool { return maps.EqualFunc(values, other, slices.Equal) }) {
 			errs = append(errs, field.Duplicate(at, ""))
 		}
 		seen = append(seen, values)

@@ -1,0 +1,97 @@
+package verbs
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/yare-project/yare/apiserver/codec"
+	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/kind"
+)
+
+// narrow applies a merge patch that touches some of an object's top-level fields (its status, say, or its metadata) to those alone: the others
+// need not be written as JSON and read back to stay as they are. It reports false for what it leaves to the general way: patches in another
+// version, of another type, or with directives or unknown fields at the top.
+func (p *patcher) narrow(old *stored.Object) (obj kind.Object, ok bool, err error) {
+	if p.rq.Version.Settle != nil || p.typ != types.MergePatchType && p.typ != types.StrategicMergePatchType || p.rq.Version.From != nil || p.rq.Version.To != nil {
+		return nil, false, nil
+	}
+	from := reflect.ValueOf(old.Hub()).Elem()
+	touched := p.touches(from.Type())
+	if len(touched) == 0 {
+		return nil, false, nil
+	}
+	part := p.rq.Version.New()
+	for _, i := range touched {
+		reflect.ValueOf(part).Elem().Field(i).Set(from.Field(i))
+	}
+	doc, err := json.Marshal(part)
+	if err != nil {
+		return nil, false, nil
+	}
+	patched, faults, err := PatchJSON(p.typ, doc, p.body, p.rq.Version.New(), p.strict)
+	if err != nil {
+		return nil, true, err
+	}
+	result := p.rq.Version.New()
+	more, err := codec.UnmarshalJSON(patched, result, p.strict)
+	if err != nil {
+		return nil, true, p.invalid(err)
+	}
+	warnings, err := codec.Judge(append(faults, more...), p.strict)
+	if err != nil {
+		return nil, true, p.invalid(err)
+	}
+	p.warn(warnings)
+	next := old.Hub().DeepCopyObject().(kind.Object)
+	for _, i := range touched {
+		reflect.ValueOf(next).Elem().Field(i).Set(reflect.ValueOf(result).Elem().Field(i))
+	}
+	next, err = ToHub(p.r.Kind, p.rq.Version, next)
+	return next, true, err
+}
+
+// touches are the fields of the struct t that the patch names at its top; none if it names anything else.
+func (p *patcher) touches(t reflect.Type) []int {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	var top map[string]json.RawMessage
+	if json.Unmarshal(p.body, &top) != nil {
+		return nil
+	}
+	byName := fieldsOf(t)
+	out := make([]int, 0, len(top))
+	for name := range top {
+		i, ok := byName[name]
+		if !ok {
+			return nil
+		}
+		out = append(out, i)
+	}
+	return out
+}
+
+// fieldsOf are a type's own top-level fields by their names in JSON, type information left out.
+func fieldsOf(t reflect.Type) map[string]int {
+	if known, ok := topFields.Load(t); ok {
+		return known.(map[string]int)
+	}
+	out := map[string]int{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.IsExported() && name != "" && name != "-" {
+			out[name] = i
+		}
+	}
+	topFields.Store(t, out)
+	return out
+}
+
+// topFields caches fieldsOf: it is a pure function of the program's own types.
+var topFields sync.Map

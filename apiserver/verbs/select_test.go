@@ -1,0 +1,45 @@
+package verbs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/yare-project/yare/apiserver/stored"
+)
+
+// The quick way of passing over objects leaves out nothing that the selector selects.
+func TestSelectorsSelectByTheLabelsThemselves(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	var objects []*stored.Object
+	for range 500 {
+		set := map[string]string{}
+		for range r.IntN(6) {
+			set[fmt.Sprint("k", r.IntN(8))] = fmt.Sprint("v", r.IntN(4))
+		}
+		objects = append(objects, stored.New(podKind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: set}}))
+	}
+	rq := &Request{Version: &podKind.Versions[0]}
+	for _, text := range []string{"k1=v1", "k1==v2,k2=v0", "k1!=v1", "k3 in (v0,v1)", "k3 notin (v0,v1)", "k4", "!k4", "k4,k5 in (v3),k1!=v0", "k1=", "k9=v1"} {
+		s, err := selectorOf(rq, text, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := must(labels.Parse(text))
+		for _, o := range objects {
+			if got := s.matches(o); got != want.Matches(labels.Set(o.Hub().GetLabels())) {
+				t.Fatalf("%s: %v selected: %v", text, o.Hub().GetLabels(), got)
+			}
+		}
+		last := objects[0].Deleted(9)
+		if s.matches(last) != s.matches(objects[0]) {
+			t.Errorf("%s: a deleted object's last state is selected otherwise", text)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package resident
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const smaps = `00400000-01c7f000 r--p 00000000 fe:00 10504239                           /opt/yare
+Size:              25084 kB
+Private_Dirty:         0 kB
+01c7f000-04ba8000 r-xp 0187f000 fe:00 10504239                           /opt/yare
+Private_Dirty:         0 kB
+0855c000-0855d000 r--p 0815c000 fe:00 10504239                           /opt/yare
+Private_Dirty:         4 kB
+0855d000-08699000 rw-p 0815d000 fe:00 10504239                           /opt/yare
+Private_Dirty:         0 kB
+7f0000000000-7f0000001000 r--p 00000000 fe:00 7                          /lib/libc.so.6
+Private_Dirty:         0 kB
+7f0000002000-7f0000003000 r--p 00000000 00:00 0
+Private_Dirty:         0 kB
+`
+
+func TestOnlyWhatTheFileHolds(t *testing.T) {
+	got, err := clean(strings.NewReader(smaps), "/opt/yare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []region{{0x400000, 0x1c7f000}, {0x1c7f000, 0x4ba8000}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(region{})); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestOnceAfterEachBusyTime(t *testing.T) {
+	tr := trimmer{due: true}
+	const mb = 1 << 20
+	var trims []int
+	for i, grown := range []uint64{8 * mb, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100 * mb, 0, 0, 5 * mb, 0, 0, 0, 0, mb, 0, 0, 0} {
+		if trim, _ := tr.now(tr.last + grown); trim {
+			trims = append(trims, i)
+		}
+	}
+	if d := cmp.Diff([]int{5, 19}, trims); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestGarbageIsCollectedSeldomWhileBusy(t *testing.T) {
+	tr := trimmer{}
+	var got []int
+	for _, grown := range []uint64{8 << 20, 100 << 20, 8 << 20, 0, 8 << 20} {
+		_, tr.growth = tr.now(tr.last + grown)
+		got = append(got, tr.growth)
+	}
+	if d := cmp.Diff([]int{quietGrowth, busyGrowth, busyGrowth, quietGrowth, quietGrowth}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// fileBacked is how much of files the process holds in memory, in KiB.
+func fileBacked(t *testing.T) int {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(data), "RssFile:")
+	if !ok {
+		t.Skip("this kernel does not tell RssFile")
+	}
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestRelease(t *testing.T) {
+	exe, err := os.ReadFile("/proc/self/exe")
+	if err != nil || len(exe) == 0 {
+		t.Fatal(err)
+	}
+	before := fileBacked(t)
+	if err := Release(); err != nil {
+		t.Fatal(err)
+	}
+	if after := fileBacked(t); after > before {
+		t.Errorf("%d KiB of files before, %d after", before, after)
+	}
+}
