@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/internal/kubeconfig"
 	"github.com/yare-project/yare/internal/resident"
 )
@@ -37,7 +38,7 @@ func Start(ctx context.Context, c *Config) (*Cluster, error) {
 	}
 	// What the start or a busy time needed and nothing needs any more goes back to the system soon.
 	if !c.throwaway() { // a test's process may start many, and needs its memory again
-		cl.stack.run("memory", func(ctx context.Context) error { return resident.Run(ctx, c.Clock, c.Log) })
+		cl.stack.run("memory", func(ctx context.Context) error { return resident.Run(ctx, c.Clock, c.Log, stored.Forget) })
 	}
 	return cl, nil
 }

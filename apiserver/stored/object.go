@@ -1,7 +1,7 @@
 // Package stored is the form in which the API server keeps an object: the decoded hub object beside the bytes that were made of it.
 //
 // Guarantees: an object is encoded once per served version and form for all who read it at about the same time; get, list and every watcher
-// share those bytes, which are let go when nobody has read them since the last garbage collection. After [Object.Stamp] nothing about the object
+// share those bytes, which are let go some time after (see [Forget]). After [Object.Stamp] nothing about the object
 // changes, so all of it is safe for concurrent use; whoever holds an Object may read what it hands out and must never write to it.
 //
 // The package does not know who asks, nor what the objects mean.
@@ -57,7 +57,8 @@ type Object struct {
 }
 
 // encoding is one cached form; the list of them only grows at its head. The bytes are held weakly: they last as long as somebody reads them, and
-// else until the next garbage collection. So what is read often is encoded once, and what nobody reads costs no memory.
+// else until a garbage collection after they are no longer among the recent ones. So what is read often is encoded once, and what nobody reads costs
+// no memory.
 type encoding struct {
 	version *kind.Version
 	form    Form
@@ -210,6 +211,7 @@ func (o *Object) As(v *kind.Version, form Form) (Bytes, error) {
 	}
 	kept := &b
 	e.bytes = weak.Make(kept)
+	recent.add(kept)
 	return *kept, nil
 }
 

@@ -40,7 +40,9 @@ const (
 
 // Run keeps memory in step with load until ctx ends: it has garbage collected seldom while the process is busy, and gives memory back whenever it
 // has become quiet: once after the start, then once after each busy time. Whoever sets GOGC decides about collections instead.
-func Run(ctx context.Context, c clock.WithTicker, log *slog.Logger) error {
+//
+// forget lets go of what is kept only to save time, before memory is given back.
+func Run(ctx context.Context, c clock.WithTicker, log *slog.Logger, forget func()) error {
 	ticker := c.NewTicker(period)
 	defer ticker.Stop()
 	t := trimmer{due: true, last: allocated()}
@@ -57,6 +59,7 @@ func Run(ctx context.Context, c clock.WithTicker, log *slog.Logger) error {
 			debug.SetGCPercent(growth)
 		}
 		if trim {
+			forget()
 			if err := Release(); err != nil {
 				log.Warn("memory was not given back", "error", err)
 			}
