@@ -16,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/yare-project/yare/apiserver/stored"
 )
 
 // What one request may cost, by the bytes that the client sends (headers and query counted), beyond a constant: held is what stays when it is answered, made is
@@ -132,8 +134,9 @@ func hostile() map[string]request {
 	}
 }
 
-// collect empties the pools too: they give up what they keep after two collections.
+// collect empties the pools too, which give up what they keep after two collections, and lets go of recent documents, which are bounded in all.
 func collect() {
+	stored.Forget()
 	runtime.GC()
 	runtime.GC()
 	runtime.GC()

@@ -101,9 +101,8 @@ type eventWriter struct {
 	table  codec.TableOptions
 	buffer []byte
 	// send, if set, takes each event's frame by itself.
-	send func(frame []byte) error
-	// patience ends a write that nobody reads.
-	patience *time.Timer
+	send    func(frame []byte) error
+	control *http.ResponseController
 }
 
 func (x *exchange) newEventWriter() (*eventWriter, error) {
@@ -138,13 +137,10 @@ func (e *eventWriter) add(event verbs.Event) error {
 // hurry gives the client its time to read what is sent next. One that does not read holds up nobody, as each watch is a position in the ring of
 // events, but what it was to be sent is memory.
 func (e *eventWriter) hurry() {
-	stall := e.x.server.cfg.Limits.Stall
-	if e.patience != nil {
-		e.patience.Reset(stall)
-		return
+	if e.control == nil {
+		e.control = http.NewResponseController(e.x.w)
 	}
-	control := http.NewResponseController(e.x.w)
-	e.patience = time.AfterFunc(stall, func() { _ = control.SetWriteDeadline(time.Now()) })
+	_ = e.control.SetWriteDeadline(time.Now().Add(e.x.server.cfg.Limits.Stall)) // where there are no deadlines, the client has all the time
 }
 
 func (e *eventWriter) flush() error {
@@ -152,7 +148,6 @@ func (e *eventWriter) flush() error {
 		return nil
 	}
 	e.hurry()
-	defer e.patience.Stop()
 	_, err := e.x.w.Write(e.buffer)
 	if cap(e.buffer) > keptFrames {
 		e.buffer = nil

@@ -52,6 +52,8 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 		OnDelete:        e.one(def.OnDelete),
 		ReturnDeleted:   def.ReturnDeleted,
 		Body:            def.Body,
+		FieldRefusal:    def.FieldRefusal,
+		AnyGenerateName: def.AnyGenerateName,
 		TTL:             def.TTL,
 	}
 	if def.KeepDeleted != nil {
@@ -176,7 +178,9 @@ func (e eraser[T]) status(k *Kind, def Def[T]) {
 		at := statusField.Index
 		value := func(o Object) reflect.Value { return reflect.ValueOf(e.typed(o)).Elem().FieldByIndex(at) }
 		k.CopyStatus = func(dst, src Object) {
-			value(dst).Set(value(src.DeepCopyObject().(Object)))
+			part := k.New() // with nothing but the status: only that is copied
+			value(part).Set(value(src))
+			value(dst).Set(value(part.DeepCopyObject().(Object)))
 		}
 		k.ResetStatus = func(o Object) { value(o).SetZero() }
 	}

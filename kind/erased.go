@@ -35,6 +35,9 @@ type Kind struct {
 	ValidateName   func(name string, prefix bool) []string
 	Warn           func(new, old Object) []string
 
+	FieldRefusal    string
+	AnyGenerateName bool
+
 	Scale *ErasedScale
 	Subs  []ErasedSub
 

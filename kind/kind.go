@@ -98,6 +98,9 @@ type Def[T any] struct {
 	// ValidateName checks metadata.name; nil means a DNS-1123 subdomain. prefix is true for a generateName.
 	ValidateName func(name string, prefix bool) []string
 
+	// AnyGenerateName lets an update set a metadata.generateName that ValidateName would not let a create have; it changes nothing any more.
+	AnyGenerateName bool
+
 	// Columns of kubectl's table after Name and before Age, both of which the engine adds unless NoAge.
 	Columns []Column[T]
 	NoAge   bool
@@ -108,8 +111,10 @@ type Def[T any] struct {
 	Ordered bool
 	// Warning is told to everybody who uses the hub version: that it is deprecated.
 	Warning string
-	// Fields are the field selectors beyond metadata.name and metadata.namespace.
+	// Fields are the field selectors beyond metadata.name and, for kinds in namespaces, metadata.namespace.
 	Fields map[string]func(obj *T) string
+	// FieldRefusal is the text that refuses another field selector, with %s or %q for its name; empty: that of most kinds.
+	FieldRefusal string
 
 	// NoStatus says that a T with a Status field has no status subresource all the same.
 	NoStatus bool

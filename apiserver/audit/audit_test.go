@@ -160,12 +160,17 @@ rules:
 	}
 }
 
+// byRight is a user as whom somebody acts by a constrained right.
+type byRight struct{ *user.DefaultInfo }
+
+func (byRight) ImpersonationConstraint() string { return "impersonate:user-info" }
+
 func TestAnEventTellsTheWholeStory(t *testing.T) {
 	sink := newMemory()
 	a, metrics := start(t, "rules: [{level: RequestResponse}]", audit.Output{Sink: sink, Mode: audit.Blocking})
 	r := a.Begin(from("id-1"), get("ann", "ns", "configmaps", "", ""))
 	r.Received()
-	r.Impersonated(&user.DefaultInfo{Name: "bob", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
+	r.Impersonated(byRight{&user.DefaultInfo{Name: "bob", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}})
 	r.Annotate("authorization.k8s.io/decision", "allow")
 	r.Annotate("authorization.k8s.io/decision", "forbid") // too late
 	r.Object(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "c", UID: "u", ResourceVersion: "9"}})
@@ -184,9 +189,10 @@ func TestAnEventTellsTheWholeStory(t *testing.T) {
 			"requestReceivedTimestamp": "2026-03-04T05:06:07.000000Z", "stageTimestamp": "2026-03-04T05:06:07.000000Z"},
 		{"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "auditID": "id-1", "stage": "ResponseComplete", "requestURI": "/x?y=z", "verb": "get",
 			"user": story{"username": "ann", "groups": []any{"people"}}, "sourceIPs": []any{"192.0.2.1"}, "userAgent": "test",
-			"impersonatedUser": story{"username": "bob", "uid": "7", "groups": []any{"g"}, "extra": story{"k": []any{"v"}}},
-			"objectRef":        story{"resource": "configmaps", "namespace": "ns", "name": "c", "uid": "u", "resourceVersion": "9", "apiVersion": "v1"},
-			"responseStatus":   story{"metadata": story{}, "code": 201.0}, "requestObject": story{"a": 1.0}, "responseObject": story{"b": 2.0},
+			"impersonatedUser":       story{"username": "bob", "uid": "7", "groups": []any{"g"}, "extra": story{"k": []any{"v"}}},
+			"authenticationMetadata": story{"impersonationConstraint": "impersonate:user-info"},
+			"objectRef":              story{"resource": "configmaps", "namespace": "ns", "name": "c", "uid": "u", "resourceVersion": "9", "apiVersion": "v1"},
+			"responseStatus":         story{"metadata": story{}, "code": 201.0}, "requestObject": story{"a": 1.0}, "responseObject": story{"b": 2.0},
 			"annotations":              story{"authorization.k8s.io/decision": "allow"},
 			"requestReceivedTimestamp": "2026-03-04T05:06:07.000000Z", "stageTimestamp": "2026-03-04T05:06:07.000000Z"},
 	}

@@ -165,12 +165,15 @@ func (r *Record) Annotate(key, value string) {
 	r.event.Annotations = next
 }
 
-// Impersonated notes as whom the user acts.
+// Impersonated notes as whom the user acts, and by which constrained right if who tells one.
 func (r *Record) Impersonated(who user.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	info := userInfo(who)
 	r.event.ImpersonatedUser = &info
+	if by, ok := who.(interface{ ImpersonationConstraint() string }); ok && by.ImpersonationConstraint() != "" {
+		r.event.AuthenticationMetadata = &auditv1.AuthenticationMetadata{ImpersonationConstraint: by.ImpersonationConstraint()}
+	}
 }
 
 // Tried notes by which means somebody failed to say who they are.

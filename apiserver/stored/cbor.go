@@ -60,7 +60,7 @@ func EncodeCBOR(obj runtime.Object, gvk schema.GroupVersionKind) (Bytes, error) 
 // untyped is obj without its type information, sharing all else.
 func untyped(obj runtime.Object) runtime.Object {
 	if k, ok := obj.(kind.Object); ok {
-		obj = shallow(k)
+		obj = Shallow(k)
 	} else {
 		obj = obj.DeepCopyObject() // a Status, a Scale: they are small
 	}

@@ -86,7 +86,7 @@ func (o *Object) Stamp(rev store.Revision) *Object {
 
 // Deleted returns the object's last state as watchers of a deletion see it: the same, at the deletion's revision.
 func (o *Object) Deleted(rev store.Revision) *Object {
-	last := &Object{kind: o.kind, object: shallow(o.object), labels: o.labels}
+	last := &Object{kind: o.kind, object: Shallow(o.object), labels: o.labels}
 	last.size.Store(o.size.Load())
 	return last.Stamp(rev)
 }
@@ -314,9 +314,9 @@ func setType(obj runtime.Object, gvk schema.GroupVersionKind) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }
 
-// shallow copies the top level of obj, so that its scalar metadata can be set; everything below stays shared. Objects that keep their fields in
-// a map (custom resources) are copied as a whole.
-func shallow(obj kind.Object) kind.Object {
+// Shallow copies the top level of obj and its metadata's, whose fields can be set; everything below stays shared and must not be changed. Objects
+// that keep their fields in a map (custom resources) are copied as a whole.
+func Shallow(obj kind.Object) kind.Object {
 	if MetaOf(obj) == nil {
 		return obj.DeepCopyObject().(kind.Object)
 	}

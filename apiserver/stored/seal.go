@@ -53,7 +53,7 @@ func (o *Object) SealID() string {
 
 // Again is the same object for another write: its top level is its own, all below is shared.
 func (o *Object) Again() *Object {
-	again := &Object{kind: o.kind, object: shallow(o.object)}
+	again := &Object{kind: o.kind, object: Shallow(o.object)}
 	again.size.Store(o.size.Load())
 	return again
 }

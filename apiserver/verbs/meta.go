@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metavalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -104,6 +103,9 @@ func (r *Resource) validateMetaUpdate(obj, old kind.Object) field.ErrorList {
 		if nameOf == nil {
 			nameOf = metavalidation.NameIsDNSSubdomain
 		}
+		if r.Kind.AnyGenerateName || r.Kind.Dynamic {
+			nameOf = func(string, bool) []string { return nil }
+		}
 		for _, message := range nameOf(prefix, true) {
 			errs = append(errs, field.Invalid(path.Child("generateName"), prefix, message))
 		}
@@ -120,15 +122,7 @@ func (r *Resource) validateFinalizers(obj kind.Object, path *field.Path) field.E
 	if r.Kind.Dynamic || r.Kind.AnyFinalizer {
 		return nil
 	}
-	var errs field.ErrorList
-	for i, name := range obj.GetFinalizers() {
-		switch {
-		case strings.Contains(name, "/"), name == string(corev1.FinalizerKubernetes), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents:
-		default:
-			errs = append(errs, field.Invalid(path.Child("finalizers").Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
-		}
-	}
-	return errs
+	return kind.CheckFinalizers(obj.GetFinalizers(), path.Child("finalizers"))
 }
 
 // unusual is m without the labels and annotations if they are all well formed, as they nearly always are: the validator would take longer to say so.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/yare-project/yare/apiserver/codec"
@@ -47,12 +48,32 @@ func (p *patcher) narrow(old *stored.Object) (obj kind.Object, ok bool, err erro
 		return nil, true, p.invalid(err)
 	}
 	p.warn(warnings)
-	next := old.Hub().DeepCopyObject().(kind.Object)
-	for _, i := range touched {
-		reflect.ValueOf(next).Elem().Field(i).Set(reflect.ValueOf(result).Elem().Field(i))
+	if p.sub == "status" {
+		return p.narrowStatus(old, result, touched)
 	}
+	next := old.Hub().DeepCopyObject().(kind.Object)
+	take(next, result, touched)
 	next, err = ToHub(p.r.Kind, p.rq.Version, next)
 	return next, true, err
+}
+
+// narrowStatus shares all but the touched fields with the old state: of a write through the status subresource no other counts, and nobody changes
+// them. So defaults are set before, on what was patched alone.
+func (p *patcher) narrowStatus(old *stored.Object, result runtime.Object, touched []int) (kind.Object, bool, error) {
+	patched, err := ToHub(p.r.Kind, p.rq.Version, result)
+	if err != nil {
+		return nil, true, err
+	}
+	next := stored.Shallow(old.Hub())
+	take(next, patched, touched)
+	return next, true, nil
+}
+
+// take sets the fields of to from those of from.
+func take(to, from any, fields []int) {
+	for _, i := range fields {
+		reflect.ValueOf(to).Elem().Field(i).Set(reflect.ValueOf(from).Elem().Field(i))
+	}
 }
 
 // touches are the fields of the struct t that the patch names at its top; none if it names anything else.

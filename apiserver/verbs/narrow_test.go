@@ -35,6 +35,7 @@ func sameBothWays(t *testing.T, old *stored.Object, typ types.PatchType, body []
 	t.Helper()
 	before := old.Hub().DeepCopyObject()
 	var warnedNarrow, warnedWhole []string
+	sameStatus(t, old, typ, body)
 	got, ok, err := testPatcher(typ, body, &warnedNarrow).narrow(old)
 	if !ok {
 		return false
@@ -56,6 +57,28 @@ func sameBothWays(t *testing.T, old *stored.Object, typ types.PatchType, body []
 		t.Fatalf("%s %s changed the stored object:\n%s", typ, body, cmp.Diff(before, old.Hub()))
 	}
 	return true
+}
+
+// sameStatus compares what comes out of a patch through the status subresource.
+func sameStatus(t *testing.T, old *stored.Object, typ types.PatchType, body []byte) {
+	t.Helper()
+	var warnings []string
+	narrow, whole := testPatcher(typ, body, &warnings), testPatcher(typ, body, &warnings)
+	narrow.sub, whole.sub = "status", "status"
+	got, ok, err := narrow.narrow(old)
+	if !ok || err != nil {
+		return // the caller compares refusals
+	}
+	want, err := whole.whole(old)
+	if err != nil {
+		t.Fatalf("%s %s: %v", typ, body, err)
+	}
+	e := &Edit{Sub: "status"}
+	r := &Resource{Kind: podKind}
+	got, want = r.separate(narrow.rq, e, got, old.Hub()), r.separate(whole.rq, e, want, old.Hub())
+	if !equality.Semantic.DeepEqual(want, got) {
+		t.Fatalf("%s %s of the status (-whole +narrow):\n%s", typ, body, cmp.Diff(want, got))
+	}
 }
 
 func TestNarrowPatchesAreAsTheGeneralOnes(t *testing.T) {

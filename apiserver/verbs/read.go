@@ -101,7 +101,7 @@ func (r *Resource) List(ctx context.Context, rq *Request, opts *metav1.ListOptio
 	if err := checkListOptions(opts); err != nil {
 		return nil, err
 	}
-	sel, err := selectorOf(rq, opts.LabelSelector, opts.FieldSelector)
+	sel, err := selectorOf(r.Kind, rq, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ type fieldTest struct {
 }
 
 // selectorOf reads the selectors of a request. A name in the request selects that object alone.
-func selectorOf(rq *Request, labelSelector, fieldSelector string) (selector, error) {
+func selectorOf(k *kind.Kind, rq *Request, labelSelector, fieldSelector string) (selector, error) {
 	s := selector{name: rq.Ref.Name}
 	if labelSelector != "" {
 		l, err := labels.Parse(labelSelector)
@@ -46,7 +46,7 @@ func selectorOf(rq *Request, labelSelector, fieldSelector string) (selector, err
 		return s, apierrors.NewBadRequest(err.Error())
 	}
 	for _, q := range f.Requirements() {
-		if err := s.field(rq, q); err != nil {
+		if err := s.field(k, rq, q); err != nil {
 			return s, err
 		}
 	}
@@ -70,8 +70,8 @@ func needs(l labels.Selector) []stored.Sketch {
 	return out
 }
 
-func (s *selector) field(rq *Request, q fields.Requirement) error {
-	of, err := fieldOf(rq.Version, q.Field)
+func (s *selector) field(k *kind.Kind, rq *Request, q fields.Requirement) error {
+	of, err := fieldOf(k, rq.Version, q.Field)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -86,18 +86,21 @@ func (s *selector) field(rq *Request, q fields.Requirement) error {
 	return nil
 }
 
-// fieldOf finds a field that can be selected by.
-func fieldOf(v *kind.Version, name string) (func(kind.Object) string, error) {
+// fieldOf finds a field that can be selected by. A kind with fields of its own has a namespace among them only if its objects live in one; others
+// can be asked for it either way, as in Kubernetes.
+func fieldOf(k *kind.Kind, v *kind.Version, name string) (func(kind.Object) string, error) {
 	if of, ok := v.Fields[name]; ok {
 		return of, nil
 	}
-	switch name {
-	case "metadata.name":
+	own := len(v.Fields) > 0 || v.Settle != nil
+	switch {
+	case name == "metadata.name":
 		return kind.Object.GetName, nil
-	case "metadata.namespace":
+	case name == "metadata.namespace" && (k.Scope == kind.Namespaced || !own):
 		return kind.Object.GetNamespace, nil
-	}
-	if len(v.Fields) == 0 && v.Settle == nil {
+	case k.FieldRefusal != "":
+		return nil, fmt.Errorf(k.FieldRefusal, name)
+	case !own:
 		return nil, fmt.Errorf("%q is not a known field selector: only %q, %q", name, "metadata.name", "metadata.namespace")
 	}
 	return nil, fmt.Errorf("field label not supported: %s", name)

@@ -215,7 +215,8 @@ func (r *Resource) separate(rq *Request, e *Edit, obj, old kind.Object) kind.Obj
 		next.SetManagedFields(obj.GetManagedFields())
 		return next
 	case e.Sub == "status":
-		next := old.DeepCopyObject().(kind.Object)
+		// What a status cannot change is shared with the stored state: nothing after this writes to it, and comparing it is free.
+		next := stored.Shallow(old)
 		r.Kind.CopyStatus(next, obj)
 		next.SetLabels(obj.GetLabels())
 		next.SetAnnotations(obj.GetAnnotations())

@@ -57,7 +57,7 @@ func (r *Resource) Watch(ctx context.Context, rq *Request, opts *metav1.ListOpti
 	if err := checkWatchOptions(opts); err != nil {
 		return nil, err
 	}
-	sel, err := selectorOf(rq, opts.LabelSelector, opts.FieldSelector)
+	sel, err := selectorOf(r.Kind, rq, opts.LabelSelector, opts.FieldSelector)
 	if err != nil {
 		return nil, err
 	}

@@ -194,7 +194,7 @@ func TestServiceAccountRefusals(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		"missing account":    {pod("p", corev1.PodSpec{ServiceAccountName: "none"}), `pods "p" is forbidden: error looking up service account ns/none: serviceaccounts "none" not found`},
+		"missing account":    {pod("p", corev1.PodSpec{ServiceAccountName: "none"}), `pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found`},
 		"named secret":       {pod("p", corev1.PodSpec{ServiceAccountName: "strict", Volumes: secretVolume("mine")}), ""},
 		"unnamed secret":     {pod("p", corev1.PodSpec{ServiceAccountName: "strict", Volumes: secretVolume("other")}), `volume with secret.secretName="other" is not allowed because service account strict`},
 		"unnamed in env":     {pod("p", corev1.PodSpec{ServiceAccountName: "strict", Containers: []corev1.Container{{Name: "c", EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "other"}}}}}}}), "container c with envFrom"},

@@ -140,7 +140,7 @@ func TestNamesOfPlugins(t *testing.T) {
 			t.Errorf("%s runs though it is switched off", name)
 		}
 	}
-	if strings.Contains(all, "AlwaysPullImages") || !strings.HasSuffix(all, "RBACEscalation ResourceQuota") {
+	if strings.Contains(all, "AlwaysPullImages") || !strings.HasSuffix(all, "RBACEscalation DRAAdminAccess ResourceQuota") {
 		t.Errorf("order: %s", all)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/kind"
@@ -87,6 +88,9 @@ func (s serviceAccount) Validate(ctx context.Context, env kind.Env, r *kind.Admi
 }
 
 func lookupFailed(r *kind.AdmissionRequest, name string, err error) error {
+	if apierrors.IsNotFound(err) { // clients know it by these words
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccount"}, name)
+	}
 	return forbid(r, "error looking up service account %s/%s: %v", r.Ref.Namespace, name, err)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/rbac"
+	"github.com/yare-project/yare/kinds/resource"
 )
 
 // Choice is which plugins run, as kube-apiserver's --enable-admission-plugins and --disable-admission-plugins say.
@@ -123,12 +124,14 @@ func Build(cfg Config) ([]kind.Mutator, []kind.Validator, error) {
 	}
 	var mutators []kind.Mutator
 	var validators []kind.Validator
+	// What Kubernetes does outside of its plugins, for the API would not be what it is without.
+	standing := []kind.Validator{rbac.Escalation{}, resource.AdminAccess{}}
 	for _, p := range plugins(cfg, s) {
 		if !cfg.Choice.Runs(p.name, p.off) {
 			continue
 		}
 		if p.name == "ResourceQuota" { // it comes after all that may refuse
-			validators = append(validators, rbac.Escalation{})
+			validators = append(validators, standing...)
 		}
 		if p.mutator != nil {
 			mutators = append(mutators, p.mutator)
@@ -138,8 +141,7 @@ func Build(cfg Config) ([]kind.Mutator, []kind.Validator, error) {
 		}
 	}
 	if !cfg.Choice.Runs("ResourceQuota", false) {
-		validators = append(validators, rbac.Escalation{})
+		validators = append(validators, standing...)
 	}
-	// What Kubernetes does outside of its plugins, for the API would not be what it is without.
 	return append(mutators, certificateRequester{}), validators, nil
 }

@@ -18,11 +18,12 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[appsv1.DaemonSet]{
-	Names:          kind.Names{Plural: "daemonsets", Short: []string{"ds"}, Categories: []string{"all"}},
-	Default:        DefaultDaemonSet,
-	Prepare:        prepareDaemonSet,
-	Validate:       validateDaemonSet,
-	ValidateStatus: validateDaemonSetStatus,
+	Names:           kind.Names{Plural: "daemonsets", Short: []string{"ds"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         DefaultDaemonSet,
+	Prepare:         prepareDaemonSet,
+	Validate:        validateDaemonSet,
+	ValidateStatus:  validateDaemonSetStatus,
 	Warn: func(d, old *appsv1.DaemonSet) []string {
 		if old != nil && apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
 			return nil
@@ -61,6 +62,7 @@ func DefaultDaemonSet(d *appsv1.DaemonSet) {
 func prepareDaemonSet(d, old *appsv1.DaemonSet) {
 	n := int64(1)
 	if old != nil {
+		core.DropDisabled(&d.Spec.Template, &old.Spec.Template)
 		if was, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64); err == nil {
 			n = was
 		}
@@ -69,6 +71,9 @@ func prepareDaemonSet(d, old *appsv1.DaemonSet) {
 		}
 	} else if given, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64); err == nil && given > 1 {
 		n = given
+	}
+	if old == nil {
+		core.DropDisabled(&d.Spec.Template, nil)
 	}
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}

@@ -19,8 +19,15 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[appsv1.Deployment]{
-	Names:          kind.Names{Plural: "deployments", Short: []string{"deploy"}, Categories: []string{"all"}},
-	Default:        DefaultDeployment,
+	Names:           kind.Names{Plural: "deployments", Short: []string{"deploy"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         DefaultDeployment,
+	Prepare: func(now, old *appsv1.Deployment) {
+		if old == nil {
+			old = &appsv1.Deployment{}
+		}
+		core.DropDisabled(&now.Spec.Template, &old.Spec.Template)
+	},
 	Validate:       validateDeployment,
 	ValidateStatus: validateDeploymentStatus,
 	PrepareStatus:  func(now, was *appsv1.Deployment) { now.Labels = was.Labels },

@@ -16,8 +16,15 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[appsv1.ReplicaSet]{
-	Names:          kind.Names{Plural: "replicasets", Short: []string{"rs"}, Categories: []string{"all"}},
-	Default:        DefaultReplicaSet,
+	Names:           kind.Names{Plural: "replicasets", Short: []string{"rs"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         DefaultReplicaSet,
+	Prepare: func(now, old *appsv1.ReplicaSet) {
+		if old == nil {
+			old = &appsv1.ReplicaSet{}
+		}
+		core.DropDisabled(&now.Spec.Template, &old.Spec.Template)
+	},
 	Validate:       validateReplicaSet,
 	ValidateStatus: validateReplicaSetStatus,
 	Warn: func(r, old *appsv1.ReplicaSet) []string {

@@ -18,12 +18,14 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[appsv1.StatefulSet]{
-	Names:          kind.Names{Plural: "statefulsets", Short: []string{"sts"}, Categories: []string{"all"}},
-	Default:        DefaultStatefulSet,
-	Validate:       validateStatefulSet,
-	ValidateStatus: validateStatefulSetStatus,
-	ValidateName:   apivalidation.NameIsDNSLabel,
-	Warn:           warnStatefulSet,
+	Names:           kind.Names{Plural: "statefulsets", Short: []string{"sts"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         DefaultStatefulSet,
+	Prepare:         prepareStatefulSet,
+	Validate:        validateStatefulSet,
+	ValidateStatus:  validateStatefulSetStatus,
+	ValidateName:    apivalidation.NameIsDNSLabel,
+	Warn:            warnStatefulSet,
 	Columns: append([]kind.Column[appsv1.StatefulSet]{
 		{Name: "Ready", Description: "Number of the pod with ready state", Value: func(s *appsv1.StatefulSet, _ time.Time) any {
 			return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 0))
@@ -69,6 +71,18 @@ func DefaultStatefulSet(s *appsv1.StatefulSet) {
 	}
 	defaultPtr(&s.Spec.Replicas, 1)
 	defaultPtr(&s.Spec.RevisionHistoryLimit, 10)
+}
+
+// prepareStatefulSet drops what Kubernetes 1.36 has off by default (MaxUnavailableStatefulSet, and what templates have).
+func prepareStatefulSet(s, old *appsv1.StatefulSet) {
+	if old == nil {
+		old = &appsv1.StatefulSet{}
+	}
+	core.DropDisabled(&s.Spec.Template, &old.Spec.Template)
+	u, was := s.Spec.UpdateStrategy.RollingUpdate, old.Spec.UpdateStrategy.RollingUpdate
+	if u != nil && (was == nil || was.MaxUnavailable == nil) {
+		u.MaxUnavailable = nil
+	}
 }
 
 func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {

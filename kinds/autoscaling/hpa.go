@@ -20,11 +20,12 @@ import (
 type hpa = autoscalingv2.HorizontalPodAutoscaler
 
 var _ = kind.Add(&Group, kind.Def[hpa]{
-	Names:          kind.Names{Plural: "horizontalpodautoscalers", Short: []string{"hpa"}, Categories: []string{"all"}},
-	NoGeneration:   true,
-	Default:        defaultHPA,
-	Validate:       validateHPA,
-	ValidateStatus: validateHPAStatus,
+	Names:           kind.Names{Plural: "horizontalpodautoscalers", Short: []string{"hpa"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	NoGeneration:    true,
+	Default:         defaultHPA,
+	Validate:        validateHPA,
+	ValidateStatus:  validateHPAStatus,
 	Columns: []kind.Column[hpa]{
 		{Name: "Reference", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"],
 			Value: func(h *hpa, _ time.Time) any { return h.Spec.ScaleTargetRef.Kind + "/" + h.Spec.ScaleTargetRef.Name }},

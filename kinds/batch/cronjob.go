@@ -14,12 +14,20 @@ import (
 	"github.com/yare-project/yare/internal/cron"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/cell"
+	"github.com/yare-project/yare/kinds/core"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
 var _ = kind.Add(&Group, kind.Def[batchv1.CronJob]{
-	Names:    kind.Names{Plural: "cronjobs", Short: []string{"cj"}, Categories: []string{"all"}},
-	Default:  defaultCronJob,
+	Names:           kind.Names{Plural: "cronjobs", Short: []string{"cj"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         defaultCronJob,
+	Prepare: func(c, old *batchv1.CronJob) {
+		if old == nil {
+			old = &batchv1.CronJob{}
+		}
+		core.DropDisabled(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
+	},
 	Validate: validateCronJob,
 	Warn:     warnCronJob,
 	Columns: []kind.Column[batchv1.CronJob]{

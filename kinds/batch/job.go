@@ -44,6 +44,7 @@ var _ = kind.Add(&Group, kind.Def[batchv1.Job]{
 		{Name: "Selector", Priority: 1, Description: batchv1.JobSpec{}.SwaggerDoc()["selector"],
 			Value: func(j *batchv1.Job, _ time.Time) any { return cell.Selector(j.Spec.Selector) }},
 	},
+	FieldRefusal: "field label %q not supported for Job",
 	Fields: map[string]func(*batchv1.Job) string{
 		"status.successful": func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) },
 	},
@@ -105,6 +106,11 @@ const (
 
 // prepareJob selects the job's pods by its uid, unless the user chose the selector, and gives a job without labels its template's.
 func prepareJob(j, old *batchv1.Job) {
+	if old == nil {
+		core.DropDisabled(&j.Spec.Template, nil)
+	} else {
+		core.DropDisabled(&j.Spec.Template, &old.Spec.Template)
+	}
 	if old == nil && !ptr.Deref(j.Spec.ManualSelector, false) {
 		generateSelector(j)
 	}

@@ -16,13 +16,14 @@ import (
 var Group = kind.Group{Name: "coordination.k8s.io", Versions: []string{"v1"}, AnyFinalizer: true, AddToScheme: []func(*runtime.Scheme) error{coordinationv1.AddToScheme}}
 
 var _ = kind.Add(&Group, kind.Def[coordinationv1.Lease]{
-	Names:          kind.Names{Plural: "leases"},
-	Relaxed:        true, // rewritten every few seconds; a lost renewal is made good by the next
-	CreateOnUpdate: true,
-	RequireVersion: true,
-	NoGeneration:   true,
-	Prepare:        prepareLease,
-	Validate:       validateLease,
+	Names:           kind.Names{Plural: "leases"},
+	AnyGenerateName: true,
+	Relaxed:         true, // rewritten every few seconds; a lost renewal is made good by the next
+	CreateOnUpdate:  true,
+	RequireVersion:  true,
+	NoGeneration:    true,
+	Prepare:         prepareLease,
+	Validate:        validateLease,
 	Columns: []kind.Column[coordinationv1.Lease]{
 		{Name: "Holder", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"],
 			Value: func(l *coordinationv1.Lease, _ time.Time) any { return ptr.Deref(l.Spec.HolderIdentity, "") }},

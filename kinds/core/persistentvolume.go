@@ -36,7 +36,6 @@ var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolume]{
 	},
 	NoGeneration: true,
 	Columns:      volumeColumns,
-	Fields:       map[string]func(*corev1.PersistentVolume) string{"name": func(v *corev1.PersistentVolume) string { return v.Name }},
 })
 
 func defaultPersistentVolume(v *corev1.PersistentVolume) {

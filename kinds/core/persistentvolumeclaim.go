@@ -21,7 +21,6 @@ var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolumeClaim]{
 	ValidateStatus: validateClaimStatus,
 	NoGeneration:   true,
 	Columns:        claimColumns,
-	Fields:         map[string]func(*corev1.PersistentVolumeClaim) string{"name": func(c *corev1.PersistentVolumeClaim) string { return c.Name }},
 })
 
 // DefaultClaim fills what a claim's author left out. It is idempotent.
@@ -39,6 +38,10 @@ func prepareClaim(c, old *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 	}
 	s := &c.Spec
+	// CrossNamespaceVolumeDataSource is off by default.
+	if s.DataSourceRef != nil && ptr.Deref(s.DataSourceRef.Namespace, "") != "" && (old == nil || old.Spec.DataSourceRef == nil) {
+		s.DataSourceRef = nil
+	}
 	kept := old != nil && (old.Spec.DataSource != nil || old.Spec.DataSourceRef != nil)
 	if s.DataSource != nil && s.DataSourceRef == nil && !kept && !knownDataSource(s.DataSource) {
 		s.DataSource = nil

@@ -39,6 +39,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 
 var podFields = map[string]func(*corev1.Pod) string{
 	"spec.nodeName":            func(p *corev1.Pod) string { return p.Spec.NodeName },
+	"spec.host":                func(p *corev1.Pod) string { return p.Spec.NodeName }, // its name of old
 	"spec.restartPolicy":       func(p *corev1.Pod) string { return string(p.Spec.RestartPolicy) },
 	"spec.schedulerName":       func(p *corev1.Pod) string { return p.Spec.SchedulerName },
 	"spec.serviceAccountName":  func(p *corev1.Pod) string { return p.Spec.ServiceAccountName },
@@ -56,11 +57,13 @@ func podIP(p *corev1.Pod) string {
 	return p.Status.PodIP
 }
 
-// preparePod sets what only the server decides about a new pod.
+// preparePod drops what is disabled and sets what only the server decides about a new pod.
 func preparePod(pod, old *corev1.Pod) {
 	if old != nil {
+		dropDisabled(&pod.Spec, usesDisabled(&old.Spec))
 		return
 	}
+	dropDisabled(&pod.Spec, disabled{})
 	// The class depends on requests that defaults derive from limits.
 	DefaultPod(pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(&pod.Spec)}

@@ -22,6 +22,9 @@ var podResource = schema.GroupResource{Resource: "pods"}
 var _ = kind.Add(&Group, kind.Def[corev1.Binding]{
 	Names: kind.Names{Plural: "bindings"},
 	Answer: func(ctx context.Context, env kind.Env, b *corev1.Binding) (*corev1.Binding, error) {
+		if b.Name == "" {
+			return nil, apierrors.NewBadRequest("Name parameter required.")
+		}
 		return b, bind(ctx, env, b.Namespace, b.Name, b, false)
 	},
 })
@@ -32,7 +35,7 @@ func createBinding(ctx context.Context, env kind.Env, pod *corev1.Pod, body runt
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", body))
 	}
-	if b.Name != "" && b.Name != pod.Name {
+	if b.Name != pod.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if err := bind(ctx, env, pod.Namespace, pod.Name, b, isDryRun(opts.DryRun)); err != nil {

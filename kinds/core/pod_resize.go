@@ -11,7 +11,9 @@ import (
 
 // replaceEphemeralContainers takes over the debugging containers of an update.
 func replaceEphemeralContainers(pod, from *corev1.Pod) {
+	keep := usesDisabled(&pod.Spec)
 	pod.Spec.EphemeralContainers = from.Spec.EphemeralContainers
+	dropDisabled(&pod.Spec, keep)
 	DefaultPod(pod)
 }
 
@@ -40,9 +42,11 @@ func validateEphemeralContainersUpdate(pod, old *corev1.Pod) field.ErrorList {
 // replaceResources takes over the resources and resize policies of an update. A different list of containers is taken over whole, for
 // validation to refuse.
 func replaceResources(pod, from *corev1.Pod) {
+	keep := usesDisabled(&pod.Spec)
 	pod.Spec.Resources = from.Spec.Resources
 	pod.Spec.Containers = resizedContainers(pod.Spec.Containers, from.Spec.Containers)
 	pod.Spec.InitContainers = resizedContainers(pod.Spec.InitContainers, from.Spec.InitContainers)
+	dropDisabled(&pod.Spec, keep)
 	DefaultPod(pod)
 }
 

@@ -15,6 +15,7 @@ import (
 // preparePodStatus keeps what a writer of the status must not lose: the class, and which generation each condition was about.
 func preparePodStatus(pod, old *corev1.Pod) {
 	defaultPodStatus(&pod.Status)
+	dropDisabledStatus(&pod.Status, &old.Status)
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = old.Status.QOSClass
 	}

@@ -72,17 +72,20 @@ func TestBinding(t *testing.T) {
 }
 
 func TestBindingRefusals(t *testing.T) {
+	web := metav1.ObjectMeta{Name: "web"}
 	for name, c := range map[string]struct {
 		pod  func(*corev1.Pod)
 		b    corev1.Binding
 		want string
 	}{
-		"other pod": {nil, corev1.Binding{ObjectMeta: metav1.ObjectMeta{UID: "u2"}, Target: corev1.ObjectReference{Name: "n"}}, "UID in precondition: u2"},
-		"version":   {nil, corev1.Binding{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Target: corev1.ObjectReference{Name: "n"}}, "ResourceVersion in precondition: 1"},
-		"gated":     {gate, corev1.Binding{Target: corev1.ObjectReference{Name: "n"}}, "non-empty .spec.schedulingGates"},
-		"going":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }, corev1.Binding{Target: corev1.ObjectReference{Name: "n"}}, "is being deleted"},
-		"no target": {nil, corev1.Binding{}, "target.name: Required value"},
-		"no node":   {nil, corev1.Binding{Target: corev1.ObjectReference{Kind: "Pod", Name: "n"}}, "target.kind: Unsupported value"},
+		"other pod": {nil, corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u2"}, Target: corev1.ObjectReference{Name: "n"}}, "UID in precondition: u2"},
+		"version":   {nil, corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web", ResourceVersion: "1"}, Target: corev1.ObjectReference{Name: "n"}}, "ResourceVersion in precondition: 1"},
+		"gated":     {gate, corev1.Binding{ObjectMeta: web, Target: corev1.ObjectReference{Name: "n"}}, "non-empty .spec.schedulingGates"},
+		"going":     {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: testTime} }, corev1.Binding{ObjectMeta: web, Target: corev1.ObjectReference{Name: "n"}}, "is being deleted"},
+		"no target": {nil, corev1.Binding{ObjectMeta: web}, "target.name: Required value"},
+		"no pod":    {nil, corev1.Binding{Target: corev1.ObjectReference{Name: "n"}}, "name in URL does not match name in Binding object"},
+		"not its":   {nil, corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "api"}, Target: corev1.ObjectReference{Name: "n"}}, "name in URL does not match name in Binding object"},
+		"no node":   {nil, corev1.Binding{ObjectMeta: web, Target: corev1.ObjectReference{Kind: "Pod", Name: "n"}}, "target.kind: Unsupported value"},
 	} {
 		pod := newPod()
 		if c.pod != nil {

@@ -13,9 +13,16 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.PodTemplate]{
-	Names:         kind.Names{Plural: "podtemplates"},
-	ReturnDeleted: true,
-	Default:       func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
+	Names:           kind.Names{Plural: "podtemplates"},
+	ReturnDeleted:   true,
+	AnyGenerateName: true,
+	Default:         func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
+	Prepare: func(t, old *corev1.PodTemplate) {
+		if old == nil {
+			old = &corev1.PodTemplate{}
+		}
+		DropDisabled(&t.Template, &old.Template)
+	},
 	Validate: func(t, _ *corev1.PodTemplate) field.ErrorList {
 		return ValidatePodTemplate(&t.Template, field.NewPath("template"))
 	},

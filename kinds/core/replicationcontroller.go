@@ -18,8 +18,15 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.ReplicationController]{
-	Names:          kind.Names{Plural: "replicationcontrollers", Short: []string{"rc"}, Categories: []string{"all"}},
-	Default:        defaultReplicationController,
+	Names:           kind.Names{Plural: "replicationcontrollers", Short: []string{"rc"}, Categories: []string{"all"}},
+	AnyGenerateName: true,
+	Default:         defaultReplicationController,
+	Prepare: func(r, old *corev1.ReplicationController) {
+		if old == nil {
+			old = &corev1.ReplicationController{}
+		}
+		DropDisabled(r.Spec.Template, old.Spec.Template)
+	},
 	Validate:       validateReplicationController,
 	ValidateStatus: validateReplicationControllerStatus,
 	Warn:           warnReplicationController,

@@ -14,13 +14,14 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[corev1.ResourceQuota]{
-	Names:          kind.Names{Plural: "resourcequotas", Short: []string{"quota"}},
-	ReturnDeleted:  true,
-	Default:        defaultResourceQuota,
-	Validate:       validateResourceQuota,
-	ValidateStatus: func(q, _ *corev1.ResourceQuota) field.ErrorList { return checkQuotaStatus(q) },
-	Warn:           warnResourceQuota,
-	NoGeneration:   true,
+	Names:           kind.Names{Plural: "resourcequotas", Short: []string{"quota"}},
+	AnyGenerateName: true,
+	ReturnDeleted:   true,
+	Default:         defaultResourceQuota,
+	Validate:        validateResourceQuota,
+	ValidateStatus:  func(q, _ *corev1.ResourceQuota) field.ErrorList { return checkQuotaStatus(q) },
+	Warn:            warnResourceQuota,
+	NoGeneration:    true,
 	Columns: []kind.Column[corev1.ResourceQuota]{
 		{Name: "Request", Description: "What is requested and may be.", Value: func(q *corev1.ResourceQuota, _ time.Time) any { return quotaUse(q, false) }},
 		{Name: "Limit", Description: "What is limited to and may be.", Value: func(q *corev1.ResourceQuota, _ time.Time) any { return quotaUse(q, true) }},

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
@@ -69,10 +70,11 @@ func validateReported(e *corev1.Event) field.ErrorList {
 
 // validateStrictly is events.k8s.io/v1: the old API's fields stay empty, and after creation only the series changes.
 func validateStrictly(e, old *corev1.Event) field.ErrorList {
+	errs := kind.CheckFinalizers(e.Finalizers, field.NewPath("metadata", "finalizers"))
 	if old != nil {
-		return validateStrictUpdate(e, old)
+		return append(errs, validateStrictUpdate(e, old)...)
 	}
-	errs := validateSeries(e.Series)
+	errs = append(errs, validateSeries(e.Series)...)
 	errs = append(errs, rule.Subdomain(e.Name, field.NewPath("metadata", "name"))...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))

@@ -17,10 +17,11 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[networkingv1.NetworkPolicy]{
-	Names:    kind.Names{Plural: "networkpolicies", Short: []string{"netpol"}},
-	Default:  defaultNetworkPolicy,
-	Validate: validateNetworkPolicy,
-	Warn:     warnNetworkPolicy,
+	Names:           kind.Names{Plural: "networkpolicies", Short: []string{"netpol"}},
+	AnyGenerateName: true,
+	Default:         defaultNetworkPolicy,
+	Validate:        validateNetworkPolicy,
+	Warn:            warnNetworkPolicy,
 	Columns: []kind.Column[networkingv1.NetworkPolicy]{
 		{Name: "Pod-Selector", Description: networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"],
 			Value: func(p *networkingv1.NetworkPolicy, _ time.Time) any { return cell.Selector(&p.Spec.PodSelector) }},

@@ -18,10 +18,11 @@ import (
 const immutable = "field is immutable"
 
 var _ = kind.Add(&Group, kind.Def[networkingv1.ServiceCIDR]{
-	Names:        kind.Names{Plural: "servicecidrs", Kind: "ServiceCIDR"},
-	Scope:        kind.Cluster,
-	NoGeneration: true,
-	Validate:     validateServiceCIDR,
+	Names:           kind.Names{Plural: "servicecidrs", Kind: "ServiceCIDR"},
+	AnyGenerateName: true,
+	Scope:           kind.Cluster,
+	NoGeneration:    true,
+	Validate:        validateServiceCIDR,
 	Columns: []kind.Column[networkingv1.ServiceCIDR]{
 		{Name: "CIDRs", Description: networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"],
 			Value: func(c *networkingv1.ServiceCIDR, _ time.Time) any { return strings.Join(c.Spec.CIDRs, ",") }},

@@ -18,7 +18,8 @@ var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaim]{
 	Names:          kind.Names{Plural: "resourceclaims"},
 	ReturnDeleted:  true,
 	NoGeneration:   true, // its spec never changes
-	Default:        func(c *resourcev1.ResourceClaim) { defaultRequests(c.Spec.Devices.Requests) },
+	Default:        defaultClaim,
+	PrepareStatus:  dropDeallocated,
 	Validate:       validateClaim,
 	ValidateStatus: validateClaimStatus,
 	Columns: []kind.Column[resourcev1.ResourceClaim]{
@@ -34,11 +35,12 @@ var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceClaimTemplate]{
 	Default:       func(t *resourcev1.ResourceClaimTemplate) { defaultRequests(t.Spec.Spec.Devices.Requests) },
 	Validate: func(t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 		path := field.NewPath("spec")
-		if old != nil {
-			return rule.Immutable(t.Spec, old.Spec, path)
-		}
 		errs := rule.TemplateMeta(&t.Spec.ObjectMeta, path.Child("metadata"))
-		return append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
+		errs = append(errs, validateDeviceClaim(&t.Spec.Spec.Devices, path.Child("spec", "devices"))...)
+		if old != nil {
+			errs = append(errs, rule.Immutable(t.Spec, old.Spec, path)...)
+		}
+		return errs
 	},
 })
 
@@ -59,14 +61,33 @@ func claimState(c *resourcev1.ResourceClaim) string {
 	return strings.Join(states, ",")
 }
 
+func defaultClaim(c *resourcev1.ResourceClaim) {
+	defaultRequests(c.Spec.Devices.Requests)
+	if a := c.Status.Allocation; a != nil {
+		for i := range a.Devices.Results {
+			defaultTolerations(a.Devices.Results[i].Tolerations)
+		}
+	}
+}
+
+func defaultTolerations(list []resourcev1.DeviceToleration) {
+	for i := range list {
+		if list[i].Operator == "" {
+			list[i].Operator = resourcev1.DeviceTolerationOpEqual
+		}
+	}
+}
+
 func defaultRequests(list []resourcev1.DeviceRequest) {
 	for i := range list {
 		if e := list[i].Exactly; e != nil {
 			defaultCount(&e.AllocationMode, &e.Count)
+			defaultTolerations(e.Tolerations)
 		}
 		for j := range list[i].FirstAvailable {
 			s := &list[i].FirstAvailable[j]
 			defaultCount(&s.AllocationMode, &s.Count)
+			defaultTolerations(s.Tolerations)
 		}
 	}
 }
@@ -116,7 +137,7 @@ func validateRequest(r *resourcev1.DeviceRequest, path *field.Path) field.ErrorL
 func validateDevices(class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64,
 	tolerations []resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
 	errs := rule.RequiredSubdomain(class, path.Child("deviceClassName"))
-	errs = append(errs, validateSelectors(selectors, path.Child("selectors"))...)
+	errs = append(errs, validateSelectors(selectors, false, path.Child("selectors"))...)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
@@ -142,9 +163,6 @@ func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.
 		}
 	case resourcev1.DeviceTolerationOpEqual, "":
 		errs = append(errs, rule.Invalid(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
-		if t.Key == "" {
-			errs = append(errs, field.Required(path.Child("key"), "must not be empty for operator `Equal`"))
-		}
 	default:
 		errs = append(errs, rule.OneOf(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
 	}
@@ -156,12 +174,11 @@ func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.
 
 func validateConstraint(k *resourcev1.DeviceConstraint, names requests, path *field.Path) field.ErrorList {
 	errs := names.checkAll(k.Requests, path.Child("requests"))
-	errs = append(errs, exactlyOne(path, `"matchAttribute" or "distinctAttribute"`, k.MatchAttribute != nil, k.DistinctAttribute != nil)...)
-	if k.MatchAttribute != nil {
-		errs = append(errs, validateFullyQualified(string(*k.MatchAttribute), path.Child("matchAttribute"))...)
+	switch { // one of both counts, and the first is it
+	case k.MatchAttribute != nil:
+		return append(errs, validateFullyQualified(string(*k.MatchAttribute), path.Child("matchAttribute"))...)
+	case k.DistinctAttribute != nil:
+		return append(errs, validateFullyQualified(string(*k.DistinctAttribute), path.Child("distinctAttribute"))...)
 	}
-	if k.DistinctAttribute != nil {
-		errs = append(errs, validateFullyQualified(string(*k.DistinctAttribute), path.Child("distinctAttribute"))...)
-	}
-	return errs
+	return append(errs, field.Required(path, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 }

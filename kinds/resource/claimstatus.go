@@ -2,7 +2,11 @@ package resource
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -66,7 +70,11 @@ func validateAllocation(a *resourcev1.AllocationResult, names requests, path *fi
 		errs := names.check(r.Request, at.Child("request"))
 		errs = append(errs, validateDriver(r.Driver, at.Child("driver"))...)
 		errs = append(errs, validatePool(r.Pool, at.Child("pool"))...)
-		return append(errs, rule.Label(r.Device, at.Child("device"))...)
+		errs = append(errs, rule.Label(r.Device, at.Child("device"))...)
+		if r.ShareID != nil {
+			errs = append(errs, validateShare(string(*r.ShareID), at.Child("shareID"))...)
+		}
+		return append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
 	}, devices.Child("results"))
 	return append(errs, each(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, nil, func(k *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
 		errs := rule.RequiredOneOf(k.Source, at.Child("source"), "", resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
@@ -77,21 +85,53 @@ func validateAllocation(a *resourcev1.AllocationResult, names requests, path *fi
 	}, devices.Child("config"))...)
 }
 
+// dropDeallocated forgets what drivers told of devices that the claim had and gives back.
+func dropDeallocated(c, old *resourcev1.ResourceClaim) {
+	gone := allocated(&old.Status)
+	for id := range allocated(&c.Status) {
+		delete(gone, id)
+	}
+	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return gone[idOf(&d)] })
+	if len(c.Status.Devices) == 0 {
+		c.Status.Devices = nil
+	}
+}
+
+// validateShare checks the id of a device's share.
+func validateShare(id string, path *field.Path) field.ErrorList {
+	if err := uuid.Validate(id); err != nil {
+		return field.ErrorList{field.Invalid(path, id, fmt.Sprintf("error validating uid: %v", err))}
+	}
+	if len(id) != 36 || id != strings.ToLower(id) {
+		return field.ErrorList{field.Invalid(path, id, "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
+	}
+	return nil
+}
+
 type deviceID struct{ driver, pool, device, share string }
+
+func idOf(d *resourcev1.AllocatedDeviceStatus) deviceID {
+	return deviceID{d.Driver, d.Pool, d.Device, ptr.Deref(d.ShareID, "")}
+}
+
+func allocated(s *resourcev1.ResourceClaimStatus) map[deviceID]bool {
+	out := map[deviceID]bool{}
+	if s.Allocation != nil {
+		for _, r := range s.Allocation.Devices.Results {
+			out[deviceID{r.Driver, r.Pool, r.Device, string(ptr.Deref(r.ShareID, ""))}] = true
+		}
+	}
+	return out
+}
 
 // validateDeviceStatuses lets a driver tell only of devices that are allocated.
 func validateDeviceStatuses(s *resourcev1.ResourceClaimStatus, path *field.Path) field.ErrorList {
-	allocated := map[deviceID]bool{}
-	if s.Allocation != nil {
-		for _, r := range s.Allocation.Devices.Results {
-			allocated[deviceID{r.Driver, r.Pool, r.Device, string(ptr.Deref(r.ShareID, ""))}] = true
-		}
-	}
+	allocated := allocated(s)
 	var errs field.ErrorList
 	seen := map[deviceID]bool{}
 	for i := range s.Devices {
 		d, at := &s.Devices[i], path.Index(i)
-		id := deviceID{d.Driver, d.Pool, d.Device, ptr.Deref(d.ShareID, "")}
+		id := idOf(d)
 		if !allocated[id] {
 			errs = append(errs, field.Invalid(at, id.driver+"/"+id.pool+"/"+id.device, "must be an allocated device in the claim"))
 		}
@@ -110,6 +150,9 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, path *field.Path)
 	errs := validateDriver(d.Driver, path.Child("driver"))
 	errs = append(errs, validatePool(d.Pool, path.Child("pool"))...)
 	errs = append(errs, rule.Label(d.Device, path.Child("device"))...)
+	if d.ShareID != nil {
+		errs = append(errs, validateShare(*d.ShareID, path.Child("shareID"))...)
+	}
 	if n := len(d.Conditions); n > maxConditions {
 		errs = append(errs, field.TooMany(path.Child("conditions"), n, maxConditions))
 	}

@@ -1,6 +1,6 @@
 // Package resource declares the kinds of the group resource.k8s.io: devices that drivers publish, classes of them, and claims of pods on them.
 //
-// Selectors are checked for their form; whether their CEL compiles is told by whoever evaluates them.
+// Selectors are compiled when they are written: one that is no CEL, or could cost too much to evaluate, is refused.
 package resource
 
 import (
@@ -102,17 +102,17 @@ func validateIdentifier(id string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) field.ErrorList {
+// validateSelectors compiles what is new in the language of today, and what is stored already in that of every release.
+func validateSelectors(selectors []resourcev1.DeviceSelector, stored bool, path *field.Path) field.ErrorList {
 	return each(selectors, resourcev1.DeviceSelectorsMaxSize, nil, func(s *resourcev1.DeviceSelector, at *field.Path) field.ErrorList {
 		switch expression := at.Child("cel", "expression"); {
 		case s.CEL == nil:
 			return field.ErrorList{field.Required(at.Child("cel"), "")}
-		case strings.TrimSpace(s.CEL.Expression) == "":
-			return field.ErrorList{field.Required(expression, "")}
 		case len(s.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength:
 			return field.ErrorList{field.TooLong(expression, "", resourcev1.CELSelectorExpressionMaxLength)}
+		default:
+			return validateExpression(s.CEL.Expression, stored, expression)
 		}
-		return nil
 	}, path)
 }
 

@@ -11,6 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -22,15 +23,23 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.DeviceClass]{
-	Names:         kind.Names{Plural: "deviceclasses"},
-	ReturnDeleted: true,
-	Scope:         kind.Cluster,
-	Validate:      validateClass,
+	Names:           kind.Names{Plural: "deviceclasses"},
+	AnyGenerateName: true,
+	ReturnDeleted:   true,
+	Scope:           kind.Cluster,
+	Validate:        validateClass,
+	ValidateName: func(name string, prefix bool) []string {
+		if prefix {
+			return rule.PathSegmentName(name, true)
+		}
+		return apivalidation.NameIsDNSSubdomain(name, false)
+	},
 })
 
-func validateClass(c, _ *resourcev1.DeviceClass) field.ErrorList {
+func validateClass(c, old *resourcev1.DeviceClass) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validateSelectors(c.Spec.Selectors, path.Child("selectors"))
+	stored := old != nil && equality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors)
+	errs := validateSelectors(c.Spec.Selectors, stored, path.Child("selectors"))
 	errs = append(errs, each(c.Spec.Config, resourcev1.DeviceConfigMaxSize, nil, func(k *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 		return validateConfiguration(&k.DeviceConfiguration, at)
 	}, path.Child("config"))...)
@@ -48,11 +57,13 @@ func extended(name string) bool {
 }
 
 var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceSlice]{
-	Names:         kind.Names{Plural: "resourceslices"},
-	ReturnDeleted: true,
-	Scope:         kind.Cluster,
-	Default:       defaultSlice,
-	Validate:      validateSlice,
+	Names:           kind.Names{Plural: "resourceslices"},
+	AnyGenerateName: true,
+	ReturnDeleted:   true,
+	Scope:           kind.Cluster,
+	Default:         defaultSlice,
+	Prepare:         prepareSlice,
+	Validate:        validateSlice,
 	Columns: []kind.Column[resourcev1.ResourceSlice]{
 		{Name: "Node", Description: resourcev1.ResourceSliceSpec{}.SwaggerDoc()["nodeName"],
 			Value: func(s *resourcev1.ResourceSlice, _ time.Time) any { return ptr.Deref(s.Spec.NodeName, "") }},
@@ -61,6 +72,7 @@ var _ = kind.Add(&Group, kind.Def[resourcev1.ResourceSlice]{
 		{Name: "Pool", Description: resourcev1.ResourcePool{}.SwaggerDoc()["name"],
 			Value: func(s *resourcev1.ResourceSlice, _ time.Time) any { return s.Spec.Pool.Name }},
 	},
+	FieldRefusal: "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s",
 	Fields: map[string]func(*resourcev1.ResourceSlice) string{
 		resourcev1.ResourceSliceSelectorNodeName: func(s *resourcev1.ResourceSlice) string { return ptr.Deref(s.Spec.NodeName, "") },
 		resourcev1.ResourceSliceSelectorDriver:   func(s *resourcev1.ResourceSlice) string { return s.Spec.Driver },
@@ -116,15 +128,7 @@ func validateSlice(s, old *resourcev1.ResourceSlice) field.ErrorList {
 // maxDevices is lower for slices with what makes devices large.
 func maxDevices(devices []resourcev1.Device) int {
 	if slices.ContainsFunc(devices, func(d resourcev1.Device) bool {
-		if len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 {
-			return true
-		}
-		for _, a := range d.Attributes {
-			if a.BoolValues != nil || a.IntValues != nil || a.StringValues != nil || a.VersionValues != nil {
-				return true
-			}
-		}
-		return false
+		return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 || hasLists(&d)
 	}) {
 		return resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 	}
@@ -214,6 +218,7 @@ func validateDevice(d, old *resourcev1.Device, perDevice bool, path *field.Path)
 				validateCounters(c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at.Child("counters"))...)
 		}, path.Child("consumesCounters"))...)
 	errs = append(errs, validateNodes(d.NodeName, d.NodeSelector, d.AllNodes, path)...)
+	errs = append(errs, validateBinding(d.BindingConditions, d.BindingFailureConditions, path)...)
 	if perDevice {
 		return append(errs, exactlyOne(path, "`nodeName`, `nodeSelector`, or `allNodes`",
 			ptr.Deref(d.NodeName, "") != "", d.NodeSelector != nil, ptr.Deref(d.AllNodes, false))...)

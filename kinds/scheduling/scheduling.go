@@ -29,10 +29,11 @@ const (
 )
 
 var _ = kind.Add(&Group, kind.Def[schedulingv1.PriorityClass]{
-	Names:    kind.Names{Plural: "priorityclasses", Short: []string{"pc"}},
-	Scope:    kind.Cluster,
-	Default:  defaultPriorityClass,
-	Validate: validatePriorityClass,
+	Names:           kind.Names{Plural: "priorityclasses", Short: []string{"pc"}},
+	AnyGenerateName: true,
+	Scope:           kind.Cluster,
+	Default:         defaultPriorityClass,
+	Validate:        validatePriorityClass,
 	// What a class means never changes, so its generation stays 1.
 	SpecOf: func(*schedulingv1.PriorityClass) any { return struct{}{} },
 	NoAge:  true,

@@ -18,14 +18,15 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[storagev1.CSIDriver]{
-	Names:          kind.Names{Plural: "csidrivers"},
-	ReturnDeleted:  true,
-	Scope:          kind.Cluster,
-	Default:        defaultCSIDriver,
-	Prepare:        prepareCSIDriver,
-	Validate:       validateCSIDriver,
-	Warn:           warnCSIDriver,
-	RequireVersion: true,
+	Names:           kind.Names{Plural: "csidrivers"},
+	AnyGenerateName: true,
+	ReturnDeleted:   true,
+	Scope:           kind.Cluster,
+	Default:         defaultCSIDriver,
+	Prepare:         prepareCSIDriver,
+	Validate:        validateCSIDriver,
+	Warn:            warnCSIDriver,
+	RequireVersion:  true,
 	Columns: []kind.Column[storagev1.CSIDriver]{
 		{Name: "AttachRequired", Type: "boolean", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["attachRequired"],
 			Value: func(d *storagev1.CSIDriver, _ time.Time) any { return ptr.Deref(d.Spec.AttachRequired, true) }},
