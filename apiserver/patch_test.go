@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -176,5 +177,28 @@ func TestClientSideApplyMigrates(t *testing.T) {
 	}
 	if got.Data["a"] != "2" {
 		t.Fatal(got.Data)
+	}
+}
+
+// Several who apply an object that is not there yet all succeed: one makes it, the others change it.
+func TestApplyOfANewObjectByMany(t *testing.T) {
+	h := start(t)
+	maps := h.jsonClient().CoreV1().ConfigMaps("ns")
+	for round := range 10 {
+		name := fmt.Sprint("new-", round)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k%d":"v"}}`, name, i)
+				_, err := maps.Patch(within(t), name, types.ApplyPatchType, []byte(body), metav1.PatchOptions{FieldManager: fmt.Sprint("m", i)})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := must(maps.Get(within(t), name, metav1.GetOptions{})); len(got.Data) != 8 || len(got.ManagedFields) != 8 {
+			t.Errorf("%v, %d managers", got.Data, len(got.ManagedFields))
+		}
 	}
 }

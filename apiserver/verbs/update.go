@@ -43,7 +43,11 @@ func (r *Resource) Edit(ctx context.Context, rq *Request, e *Edit) (o *stored.Ob
 	for {
 		item, exists := r.table.Proposed(key)
 		if !exists {
-			return r.editAbsent(ctx, rq, e)
+			o, created, err := r.editAbsent(ctx, rq, e)
+			if _, raced := r.table.Proposed(key); raced && apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+				continue // somebody else made it meanwhile: then it is changed
+			}
+			return o, created, err
 		}
 		o, err := r.attempt(ctx, rq, e, item)
 		var conflict *store.ConflictError

@@ -1,12 +1,16 @@
 package resident
 
 import (
+	"bytes"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 const smaps = `00400000-01c7f000 r--p 00000000 fe:00 10504239                           /opt/yare
@@ -79,16 +83,41 @@ func fileBacked(t *testing.T) int {
 	return n
 }
 
-func TestRelease(t *testing.T) {
-	exe, err := os.ReadFile("/proc/self/exe")
-	if err != nil || len(exe) == 0 {
+func TestCleanPagesAreDropped(t *testing.T) {
+	const size = 8 << 20
+	path := filepath.Join(t.TempDir(), "pages")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("page"), size/4), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	pages, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(pages) }()
+	touch := func() (sum int) {
+		for i := 0; i < size; i += 4096 {
+			sum += int(pages[i])
+		}
+		return sum
+	}
+	want := touch()
 	before := fileBacked(t)
-	if err := Release(); err != nil {
+	from := uint64(uintptr(unsafe.Pointer(&pages[0])))
+	if err := drop(region{from, from + size}); err != nil {
 		t.Fatal(err)
 	}
-	if after := fileBacked(t); after > before {
-		t.Errorf("%d KiB of files before, %d after", before, after)
+	if after := fileBacked(t); before-after < size>>10/2 {
+		t.Errorf("%d KiB of files before, %d after dropping %d", before, after, size>>10)
+	}
+	if got := touch(); got != want {
+		t.Error("the pages came back with other contents")
+	}
+	if err := Release(); err != nil {
+		t.Error(err)
 	}
 }
