@@ -44,15 +44,7 @@ func (b Bytes) Brace() byte {
 	return '{'
 }
 
-// AppendItem appends the object as an item of its List.
-func (b Bytes) AppendItem(dst []byte) []byte {
-	if b.Braced() {
-		dst = append(dst, b.Brace())
-	}
-	return append(dst, b.Inner()...)
-}
-
-// ItemLen is the number of bytes that AppendItem appends.
+// ItemLen is the length of Inner with its brace.
 func (b Bytes) ItemLen() int {
 	n := b.to - b.from
 	if b.Braced() {

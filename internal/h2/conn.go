@@ -197,7 +197,7 @@ func (c *conn) fail(err error) {
 		code, tell = http2.ErrCode(broken), true
 	case errors.Is(err, http2.ErrFrameTooLarge):
 		code, tell = http2.ErrCodeFrameSize, true
-	case errors.Is(err, errShutdown), errors.Is(err, errIdle):
+	case errors.Is(err, errIdle):
 		tell = true
 	}
 	if tell {
@@ -224,13 +224,6 @@ func (c *conn) hangUp(lingering bool) {
 }
 
 const lingerTime = 200 * time.Millisecond
-
-// close ends the connection from outside.
-func (c *conn) close(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fail(err)
-}
 
 // goodbye queues a GOAWAY.
 func (c *conn) goodbye(last uint32, code http2.ErrCode) {

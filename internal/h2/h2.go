@@ -8,7 +8,7 @@
 //
 // Guarantees: the framing rules of RFC 9113, tested by a suite that runs against net/http's server too; flow control both ways; every buffer
 // bounded (see [Config]), so that a peer that sends much, reads nothing, opens and resets streams or floods control frames loses its connection
-// and costs the others nothing; a dead peer is found by pings; [Server.Shutdown] lets accepted requests finish. Framing and header compression
+// and costs the others nothing; a dead peer is found by pings; http.Server.Shutdown lets accepted requests finish. Framing and header compression
 // themselves are golang.org/x/net/http2's.
 //
 // It does not push, does not speak HTTP/2 without TLS negotiation of its own accord, has no priorities, no extended CONNECT and no hijacking:
@@ -86,13 +86,12 @@ type Server struct {
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
 	closing bool
-	empty   chan struct{} // closed once closing and without connections
 }
 
 // New builds a server.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, workers: newWorkers(cfg.Workers), conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+	return &Server{cfg: cfg, workers: newWorkers(cfg.Workers), conns: map[*conn]struct{}{}}
 }
 
 // Attach makes srv hand its HTTP/2 connections to s, and shut s down with it.
@@ -137,18 +136,6 @@ func (s *Server) remove(c *conn) {
 	delete(s.conns, c)
 	if len(s.conns) == 0 {
 		s.workers.release() // nobody is there to be quick for
-		if s.closing {
-			s.finished()
-		}
-	}
-}
-
-// finished marks the end of a shutdown, once. The caller holds mu.
-func (s *Server) finished() {
-	select {
-	case <-s.empty:
-	default:
-		close(s.empty)
 	}
 }
 
@@ -160,33 +147,13 @@ func (s *Server) goAway() {
 	for c := range s.conns {
 		conns = append(conns, c)
 	}
-	if len(conns) == 0 {
-		s.finished()
-	}
 	s.mu.Unlock()
 	for _, c := range conns {
 		c.retire()
 	}
 }
 
-// Shutdown refuses new requests and waits for the accepted ones; when ctx ends first it closes what is left and returns ctx's error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.goAway()
-	select {
-	case <-s.empty:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.close(errShutdown)
-	}
-	return ctx.Err()
-}
-
 var (
-	errShutdown = errors.New("the server is shutting down")
-	errGone     = errors.New("the client has gone")
-	errReset    = errors.New("the client gave up the request")
+	errGone  = errors.New("the client has gone")
+	errReset = errors.New("the client gave up the request")
 )
