@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -95,12 +96,16 @@ func startQuick(t *testing.T, adjust ...func(*server.Config)) *quick {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	// Below the ports that the kernel gives to outgoing connections, one of which may take a port before it is listened on.
+	for range 100 {
+		port := 10000 + mathrand.IntN(15000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // logWriter shows the cluster's log with the test that it belongs to.
