@@ -3,16 +3,20 @@ package node_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/internal/resource"
 	"github.com/yare-project/yare/node"
 )
 
@@ -94,6 +98,50 @@ func TestDeletedNodeRegistersAgain(t *testing.T) {
 	if err := client.Of[*corev1.Node](m.api).Delete(context.Background(), "", "n1", deleteNow); err != nil {
 		t.Fatal(err)
 	}
+	m.wait("registered again", func() bool { return nodeCondition(m.node(), corev1.NodeReady).Status == corev1.ConditionTrue })
+}
+
+// lateAnswer is an API whose answer to the first status write comes after the Node was deleted and everybody was told so.
+type lateAnswer struct {
+	client.Transport
+	once sync.Once
+	// seen and told are closed when the agent's cache has had the Node, and its deletion.
+	seen, told chan struct{}
+}
+
+func (l *lateAnswer) Patch(ctx context.Context, ref resource.Ref, kind types.PatchType, body []byte, opts metav1.PatchOptions) (runtime.Object, error) {
+	got, err := l.Transport.Patch(ctx, ref, kind, body, opts)
+	l.once.Do(func() {
+		<-l.seen
+		if err = client.Of[*corev1.Node](l.Transport).Delete(ctx, "", "n1", deleteNow); err == nil {
+			<-l.told
+		}
+	})
+	return got, err
+}
+
+func TestDeletionIsSeenThoughAnAnswerComesAfterIt(t *testing.T) {
+	m := newMachine(t, true)
+	m.stop()
+	if err := client.Of[*corev1.Node](m.api).Delete(context.Background(), "", "n1", deleteNow); err != nil {
+		t.Fatal(err)
+	}
+	var late *lateAnswer
+	m.run(func(c *node.Config) {
+		late = &lateAnswer{Transport: c.Transport, seen: make(chan struct{}), told: make(chan struct{})}
+		c.Transport = late
+		nodes := client.CacheOf[*corev1.Node](c.Caches, client.CacheOptions{FieldSelector: "metadata.name=n1"})
+		var seen, told sync.Once
+		nodes.OnChange(func(_, now *corev1.Node) {
+			if now == nil {
+				told.Do(func() { close(late.told) })
+			} else {
+				seen.Do(func() { close(late.seen) })
+			}
+		})
+	})
+	defer m.stop()
+	<-late.told
 	m.wait("registered again", func() bool { return nodeCondition(m.node(), corev1.NodeReady).Status == corev1.ConditionTrue })
 }
 

@@ -195,9 +195,34 @@ func (r *registration) initial() *corev1.Node {
 	return node
 }
 
+// held answers the Node as it was last seen, or nil if there is none any more. An answer to a write can come after the event of a deletion, so
+// a Node that the cache lacks is asked for: it is deleted, or too new for the cache.
+func (r *registration) held(ctx context.Context) (*corev1.Node, error) {
+	have := r.get()
+	if have == nil {
+		return nil, nil
+	}
+	if _, cached := r.cache.Get("", r.cfg.Name); cached {
+		return have, nil
+	}
+	node, err := client.Of[*corev1.Node](r.cfg.Transport).Get(ctx, "", r.cfg.Name)
+	if apierrors.IsNotFound(err) {
+		r.set(nil)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.set(node)
+	return r.get(), nil
+}
+
 // refresh writes the status if it changed, or if it is time to. It answers whether the node is ready.
 func (r *registration) refresh(ctx context.Context, last *time.Time) (bool, error) {
-	have := r.get()
+	have, err := r.held(ctx)
+	if err != nil {
+		return false, err
+	}
 	if have == nil {
 		if !r.register(ctx) {
 			return false, ctx.Err()
