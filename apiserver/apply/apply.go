@@ -2,8 +2,8 @@
 //
 // The merge itself is that of sigs.k8s.io/structured-merge-diff through k8s.io/apimachinery's field managers; this package builds one
 // field manager per kind, version and subresource from a kind's definition.
-// Plain writes, which are nearly all there are, take a shorter way to the same result where they can (quick.go): it decodes and encodes only
-// what it has not seen, and compares only what differs. What it cannot do is left to the field manager; random tests hold the two together.
+// Most writes take a shorter way to the same result (quick.go for plain ones, quickapply.go for applied ones): it decodes and encodes only
+// what it has not seen, and compares only what can differ. What it cannot do is left to the field manager; random tests hold the two together.
 //
 // Guarantees: a live object that is passed in is never changed. Everything is safe for concurrent use. Field tracking never refuses a
 // plain write: where ownership cannot be computed, the object loses its managedFields and the write goes on.
@@ -78,6 +78,9 @@ func (m *Managers) Update(live, obj kind.Object, v *kind.Version, sub, manager s
 
 // Apply merges the configuration config into live. A nil object means that nothing changes.
 func (m *Managers) Apply(live kind.Object, config runtime.Object, v *kind.Version, sub, manager string, force bool) (kind.Object, error) {
+	if out, done := m.quickApply(live, config, v, sub, manager, force); done {
+		return out, nil
+	}
 	f, err := m.manager(v, sub)
 	if err != nil {
 		return nil, err
