@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -117,10 +116,7 @@ func (e *environment) Change(ctx context.Context, gr schema.GroupResource, names
 		return nil, err
 	}
 	o, _, err := r.Edit(ctx, r.Own(namespace, name), &verbs.Edit{Internal: true, Build: func(old *stored.Object) (kind.Object, error) {
-		obj, ok := old.Hub().DeepCopyObject().(kind.Object)
-		if !ok {
-			return nil, fmt.Errorf("%s copies into something else", gr)
-		}
+		obj := stored.Copy(old.Hub())
 		return obj, f(obj)
 	}})
 	if err != nil {

@@ -61,7 +61,7 @@ func (m *Managers) quickApply(live kind.Object, config runtime.Object, v *kind.V
 	if !ok {
 		return nil, false
 	}
-	out := live.DeepCopyObject().(kind.Object)
+	out := stored.Copy(live)
 	if !same {
 		if err := m.fill(out, plain, after); err != nil {
 			return nil, false

@@ -10,6 +10,7 @@ package stored
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -312,6 +313,19 @@ func setType(obj runtime.Object, gvk schema.GroupVersionKind) {
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
+}
+
+// Copy is a deep copy of obj, but for its managedFields' sets and times, which nobody changes: they are a large part of many objects, and one set is
+// shared by all objects of a shape.
+func Copy(obj kind.Object) kind.Object {
+	if MetaOf(obj) == nil || len(obj.GetManagedFields()) == 0 {
+		return obj.DeepCopyObject().(kind.Object)
+	}
+	bare := Shallow(obj)
+	bare.SetManagedFields(nil)
+	out := bare.DeepCopyObject().(kind.Object)
+	out.SetManagedFields(slices.Clone(obj.GetManagedFields()))
+	return out
 }
 
 // Shallow copies the top level of obj and its metadata's, whose fields can be set; everything below stays shared and must not be changed. Objects

@@ -58,7 +58,7 @@ func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opt
 	}
 	pristine := a.Object
 	for attempt := 1; ; attempt++ {
-		a.Object = pristine.DeepCopyObject().(kind.Object)
+		a.Object = stored.Copy(pristine)
 		a.Object.SetName(generateName(a.Object.GetGenerateName()))
 		out, err := r.add(ctx, rq, a)
 		if !apierrors.IsAlreadyExists(err) || attempt == nameAttempts {

@@ -152,7 +152,7 @@ func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now t
 	if grace == 0 && !held {
 		return nil, true
 	}
-	next = old.DeepCopyObject().(kind.Object)
+	next = stored.Copy(old)
 	first := old.GetDeletionTimestamp() == nil
 	mark(next, metav1.NewTime(at), grace, first)
 	next.SetFinalizers(finalizers)

@@ -51,7 +51,7 @@ func (p *patcher) narrow(old *stored.Object) (obj kind.Object, ok bool, err erro
 	if p.sub == "status" {
 		return p.narrowStatus(old, result, touched)
 	}
-	next := old.Hub().DeepCopyObject().(kind.Object)
+	next := stored.Copy(old.Hub())
 	take(next, result, touched)
 	next, err = ToHub(p.r.Kind, p.rq.Version, next)
 	return next, true, err

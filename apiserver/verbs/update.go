@@ -214,7 +214,7 @@ func (r *Resource) separate(rq *Request, e *Edit, obj, old kind.Object) kind.Obj
 		}
 		return obj
 	case e.Replace != nil:
-		next := old.DeepCopyObject().(kind.Object)
+		next := stored.Copy(old)
 		e.Replace.Replace(next, obj)
 		next.SetManagedFields(obj.GetManagedFields())
 		return next
@@ -327,7 +327,7 @@ func (r *Resource) Update(ctx context.Context, rq *Request, obj kind.Object, opt
 	// one attempt only, so that nothing is copied for it.
 	var pristine kind.Object
 	if rv := obj.GetResourceVersion(); rv == "" || rv == "0" {
-		pristine = obj.DeepCopyObject().(kind.Object)
+		pristine = stored.Copy(obj)
 	}
 	first := true
 	e.Build = func(*stored.Object) (kind.Object, error) {
@@ -338,7 +338,7 @@ func (r *Resource) Update(ctx context.Context, rq *Request, obj kind.Object, opt
 		if pristine == nil {
 			return nil, conflictError(rq)
 		}
-		return pristine.DeepCopyObject().(kind.Object), nil
+		return stored.Copy(pristine), nil
 	}
 	return r.Edit(ctx, rq, e)
 }
