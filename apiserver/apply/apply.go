@@ -36,8 +36,11 @@ type Managers struct {
 	born setCache
 	// shaper writes shapes; nil if the kind's have none.
 	shaper func() objectShaper
-	// prunable are the fields of the kind's Go type that may be left out of a comparison; nil if it is no struct.
-	prunable func() []prunableField
+	// structure is the kind's Go type; nil if it is no struct with metadata.
+	structure func() reflect.Type
+
+	walkerOnce sync.Once
+	walker     *rootWalker
 }
 
 type managerKey struct {
@@ -48,14 +51,13 @@ type managerKey struct {
 // For makes the managers of k.
 func For(k *kind.Kind, types managedfields.TypeConverter) *Managers {
 	m := &Managers{kind: k, types: types, by: map[managerKey]*managedfields.FieldManager{}}
-	t := func() reflect.Type {
+	m.structure = func() reflect.Type {
 		if t := reflect.TypeOf(k.New()); t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct && stored.MetaOf(k.New()) != nil {
 			return t.Elem()
 		}
 		return nil
 	}
-	m.prunable = sync.OnceValue(func() []prunableField { return prunable(t()) })
-	m.shaper = sync.OnceValue(func() objectShaper { return newObjectShaper(t(), m.unowned("")) })
+	m.shaper = sync.OnceValue(func() objectShaper { return newObjectShaper(m.structure(), m.unowned("")) })
 	return m
 }
 

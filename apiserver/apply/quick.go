@@ -1,14 +1,13 @@
 package apply
 
 import (
-	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/yare-project/yare/kind"
 )
@@ -61,11 +60,15 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 			}
 		}
 	}
-	change, err := m.compare(live, obj, sub, f)
-	if err != nil {
+	w := m.walkerOf(f)
+	if w == nil || reflect.TypeOf(live) != reflect.TypeOf(obj) {
 		return false
 	}
-	owners, err = reassign(owners, change, self)
+	change, ok := w.compare(live, obj, m.unowned(sub))
+	if !ok {
+		return false
+	}
+	owners, err := reassign(owners, change, self)
 	if err != nil || tooMany(owners) {
 		return false
 	}
@@ -108,21 +111,14 @@ func same(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 }
 
-// compare tells what obj changes of live, of what a write through sub reaches.
-func (m *Managers) compare(live, obj kind.Object, sub string, f form) (*typed.Comparison, error) {
-	before, after, ok := prune(live, obj, m.prunable(), m.unowned(sub))
-	if !ok {
-		return nil, fmt.Errorf("%T and %T are not compared field by field", live, obj)
-	}
-	old, err := value.NewValueReflect(before)
-	if err != nil {
-		return nil, err
-	}
-	now, err := value.NewValueReflect(after)
-	if err != nil {
-		return nil, err
-	}
-	return typed.AsTypedUnvalidated(old, f.schema, f.ref).Compare(typed.AsTypedUnvalidated(now, f.schema, f.ref))
+// walkerOf is the walker of the kind's Go type, or nil.
+func (m *Managers) walkerOf(f form) *rootWalker {
+	m.walkerOnce.Do(func() {
+		if t := m.structure(); t != nil {
+			m.walker = newRootWalker(t, f)
+		}
+	})
+	return m.walker
 }
 
 // reassign gives what has changed to self and takes it, and what has gone, from everybody else.

@@ -3,6 +3,7 @@ package apply
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +23,7 @@ import (
 // case is not ordinary, nothing was done, and the field manager must decide (and explain a conflict).
 func (m *Managers) quickApply(live kind.Object, config runtime.Object, v *kind.Version, sub, manager string, force bool) (kind.Object, bool) {
 	types, ok := m.types.(*Types)
-	fields := m.prunable()
-	if !ok || v.To != nil || m.kind.Merge != nil || fields == nil || stored.MetaOf(live) == nil {
+	if !ok || v.To != nil || m.kind.Merge != nil || stored.MetaOf(live) == nil {
 		return nil, false
 	}
 	f := types.form(v.GroupVersionKind)
@@ -176,4 +176,16 @@ func settle(owners []owner, change *typed.Comparison, self metav1.ManagedFieldsE
 		return nil, false
 	}
 	return append(out, mine), true
+}
+
+func shallow(o kind.Object) reflect.Value {
+	from := reflect.ValueOf(o).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

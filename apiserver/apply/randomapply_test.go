@@ -32,14 +32,18 @@ func randomConfig(r *rand.Rand) *unstructured.Unstructured {
 	sometimes(object, "spec", func() any { return spec })
 	sometimes(spec, "nodeName", few)
 	sometimes(spec, "tolerations", func() any { return []any{map[string]any{"key": few()}} })
-	sometimes(spec, "securityContext", func() any { return []any{map[string]any{}, map[string]any{"runAsUser": int64(r.Intn(2))}, nil}[r.Intn(3)] })
+	sometimes(spec, "securityContext", func() any {
+		return []any{map[string]any{}, map[string]any{"runAsUser": int64(r.Intn(2))}, nil}[r.Intn(3)]
+	})
 	sometimes(spec, "containers", func() any {
 		var out []any
 		for i := range 4 {
 			if r.Intn(2) > 0 {
 				c := map[string]any{"name": fmt.Sprint("c", i), "image": few()}
 				sometimes(c, "env", func() any { return []any{map[string]any{"name": "E1", "value": few()}, map[string]any{"name": "E2"}} })
-				sometimes(c, "resources", func() any { return map[string]any{"requests": map[string]any{"cpu": []any{"1", "1000m", "2"}[r.Intn(3)]}} })
+				sometimes(c, "resources", func() any {
+					return map[string]any{"requests": map[string]any{"cpu": []any{"1", "1000m", "2"}[r.Intn(3)]}}
+				})
 				out = append(out, c)
 			}
 		}
