@@ -299,6 +299,9 @@ func TestSubresources(t *testing.T) {
 	ctx := within(t)
 	pods := h.client().CoreV1().Pods("ns")
 	must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{}))
+	if a := h.do("POST", "/api/v1/namespaces/ns/pods/p/binding", `{"target":{"kind":"Node","name":"n9"}}`); a.code != 400 || !strings.Contains(a.body, `the binding names \"\"`) {
+		t.Fatalf("a body that has to say its name got the URL's: %d %s", a.code, a.body)
+	}
 	if err := pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -72,8 +73,11 @@ func groups() []*kind.Group {
 			{Name: "Node", Priority: 1, Value: func(p *corev1.Pod, _ time.Time) any { return p.Spec.NodeName }},
 		},
 		Subs: []kind.Sub[corev1.Pod]{
-			{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} },
+			{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, BodyNamed: true,
 				Create: func(ctx context.Context, env kind.Env, p *corev1.Pod, body runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
+					if got := body.(*corev1.Binding).Name; got != p.Name {
+						return nil, apierrors.NewBadRequest(fmt.Sprintf("the binding names %q", got))
+					}
 					_, err := env.Change(ctx, schema.GroupResource{Resource: "pods"}, p.Namespace, p.Name, func(o kind.Object) error {
 						o.(*corev1.Pod).Spec.NodeName = body.(*corev1.Binding).Target.Name
 						return nil

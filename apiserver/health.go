@@ -28,6 +28,9 @@ func (x *exchange) serveNonResource() error {
 	case first == "healthz" || first == "livez" || first == "readyz":
 		return x.writeHealth(first)
 	case path == "/version" || path == "/version/":
+		if x.req.Method != http.MethodGet && x.req.Method != http.MethodHead {
+			return errNoMethod
+		}
 		return x.writeJSON(x.server.cfg.Version)
 	case path == "/metrics":
 		promhttp.HandlerFor(x.server.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP(x.w, x.req.WithContext(x.ctx))

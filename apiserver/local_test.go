@@ -73,7 +73,7 @@ func TestLocalSubresources(t *testing.T) {
 	must(l.Create(ctx, podRef(""), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}, metav1.CreateOptions{}))
 	binding := podRef("p")
 	binding.Subresource = "binding"
-	if _, err := l.Create(ctx, binding, &corev1.Binding{Target: corev1.ObjectReference{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := l.Create(ctx, binding, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := must(l.Get(ctx, podRef("p"), metav1.GetOptions{})).DeepCopyObject().(*corev1.Pod)

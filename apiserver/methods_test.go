@@ -22,3 +22,38 @@ func TestMethodsAreNoVerbs(t *testing.T) {
 		t.Errorf("%d objects are left", len(list.Items))
 	}
 }
+
+// What is asked of a path that is not there is not found, whatever the method; what is there says which methods it does not know.
+func TestPathsAndMethodsAreRefusedAsClientsKnowIt(t *testing.T) {
+	h := start(t)
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		text               string
+	}{
+		{"PUT", "/api/v1/namespaces/ns/nodes", `{}`, http.StatusNotFound, "the server could not find the requested resource"},
+		{"POST", "/api/v1/configmaps/a", `{}`, http.StatusNotFound, "the server could not find the requested resource"},
+		{"PUT", "/api/v1/configmaps", `{}`, http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
+		{"POST", "/version", "", http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
+		{"GET", "/api/v1/namespaces/ns/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "", http.StatusUnprocessableEntity, "resourceVersionMatch is forbidden unless resourceVersion is provided"},
+		{"GET", "/api/v1/namespaces/ns/configmaps?sendInitialEvents=true", "", http.StatusUnprocessableEntity, "sendInitialEvents is forbidden for list"},
+	} {
+		if a := h.do(c.method, c.path, c.body); a.code != c.code || !strings.Contains(a.body, c.text) {
+			t.Errorf("%s %s: want %d with %q, got %d %s", c.method, c.path, c.code, c.text, a.code, a.body)
+		}
+	}
+}
+
+// A configuration that makes an object says its name; one for an object that is there need not.
+func TestApplyThatCreatesSaysTheName(t *testing.T) {
+	h := start(t)
+	const path, config = "/api/v1/namespaces/ns/configmaps/a?fieldManager=m", `{"apiVersion":"v1","kind":"ConfigMap","data":{"k":"v"}}`
+	a := h.do("PATCH", path, config, "Content-Type", "application/apply-patch+yaml")
+	if want := "the name of the object (a based on URL) was undeterminable: name must be provided"; a.code != http.StatusBadRequest || !strings.Contains(a.body, want) {
+		t.Fatalf("want 400 with %q, got %d %s", want, a.code, a.body)
+	}
+	must(h.jsonClient().CoreV1().ConfigMaps("ns").Create(within(t), configMap("a", nil), metav1.CreateOptions{}))
+	if a := h.do("PATCH", path, config, "Content-Type", "application/apply-patch+yaml"); a.code != http.StatusOK {
+		t.Errorf("to an object that is there: %d %s", a.code, a.body)
+	}
+}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/verbs"
@@ -72,13 +71,13 @@ func (x *exchange) sub() *kind.ErasedSub {
 // serveObject serves an object or a collection by verb.
 func (x *exchange) serveObject() error {
 	r := &x.route
-	if !slices.Contains(r.served.Kind.Verbs, r.verb) || r.verb == "create" && r.ref.Name != "" || (r.verb == "update" || r.verb == "patch") && r.ref.Name == "" {
-		return errNoMethod
-	}
 	if namespaced := r.served.Kind.Scope == kind.Namespaced; namespaced != (r.ref.Namespace != "") {
 		if !namespaced || r.ref.Name != "" || r.verb == "create" && !r.served.Kind.Virtual || r.verb == "deletecollection" {
 			return errNoRoute
 		}
+	}
+	if !slices.Contains(r.served.Kind.Verbs, r.verb) || r.verb == "create" && r.ref.Name != "" || (r.verb == "update" || r.verb == "patch") && r.ref.Name == "" {
+		return errNoMethod
 	}
 	switch r.verb {
 	case "get":
@@ -162,10 +161,6 @@ func (x *exchange) list() error {
 	var opts metav1.ListOptions
 	if err := options(x.route.query, &opts, metav1.Convert_url_Values_To_v1_ListOptions); err != nil {
 		return err
-	}
-	if opts.SendInitialEvents != nil {
-		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
-			field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for list")})
 	}
 	l, err := x.route.served.List(x.ctx, x.request(), &opts)
 	x.trace.Mark("read")

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	schedulingv1alpha1 "github.com/yare-project/yare/api/scheduling/v1alpha1"
 )
 
 // builtins maps every built-in kind's Go type, kind and resource to one another. It is derived from the scheme once and never changed.
@@ -29,7 +31,7 @@ func newBuiltins() *builtins {
 		byType:     map[reflect.Type]schema.GroupVersionKind{},
 		byResource: map[schema.GroupVersionResource]schema.GroupVersionKind{},
 	}
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, schedulingv1alpha1.AddToScheme} {
 		if err := add(b.scheme); err != nil {
 			panic(fmt.Sprintf("client: the built-in scheme contradicts itself: %v", err))
 		}

@@ -160,7 +160,9 @@ type ErasedSub struct {
 	Methods  []string
 	Verb     string
 	Named    bool
-	NoPatch  bool
+	// BodyNamed is that of Sub.
+	BodyNamed bool
+	NoPatch   bool
 }
 
 // Resource is the plural name with the group: the name of the kind's table and the subject of authorization.

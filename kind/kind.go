@@ -218,6 +218,8 @@ type Sub[T any] struct {
 	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
 	// authorizes for name (or for the name as the URL spells it), and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
 	Named bool
+	// BodyNamed says that the body of a Create names its object itself, as Create checks. Any other body is given the name in the URL.
+	BodyNamed bool
 	// NoPatch limits a Replace to updates: it can be neither read nor patched.
 	NoPatch bool
 }

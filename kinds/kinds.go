@@ -28,6 +28,7 @@ import (
 	"github.com/yare-project/yare/kinds/resource"
 	"github.com/yare-project/yare/kinds/scheduling"
 	"github.com/yare-project/yare/kinds/storage"
+	"github.com/yare-project/yare/kinds/yarescheduling"
 )
 
 // Groups returns every built-in group, in the order of Kubernetes' group priorities: where a short name is ambiguous, clients take the first.
@@ -36,6 +37,7 @@ func Groups() []*kind.Group {
 		&core.Group, &apiregistration.Group, &apps.Group, &authentication.Group, &authorization.Group, &autoscaling.Group, &batch.Group,
 		&certificates.Group, &networking.Group, &policy.Group, &rbac.Group, &storage.Group, &admissionregistration.Group, &apiextensions.Group,
 		&scheduling.Group, &coordination.Group, &node.Group, &discovery.Group, &flowcontrol.Group, &resource.Group,
+		&yarescheduling.Group,
 	}
 }
 

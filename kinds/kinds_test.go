@@ -79,6 +79,9 @@ func TestServesWhatKubernetesServes(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, g := range kinds.Groups() {
+		if strings.HasSuffix(g.Name, ".yare.io") {
+			continue
+		}
 		for _, k := range g.Kinds {
 			for i := range k.Versions {
 				resources(k, &k.Versions[i], got)

@@ -82,7 +82,9 @@ func TestRoundTrip(t *testing.T) {
 				roundTrip(t, v, obj, "JSON", func() (runtime.Object, error) { return throughJSON(v, obj, false) })
 				roundTrip(t, v, obj, "YAML", func() (runtime.Object, error) { return throughJSON(v, obj, true) })
 				roundTrip(t, v, obj, "CBOR", func() (runtime.Object, error) { return throughCBOR(v, obj) })
-				roundTrip(t, v, obj, "protobuf", func() (runtime.Object, error) { return throughProtobuf(v, obj) })
+				if _, has := obj.(interface{ Size() int }); has { // Yare's own kinds have none
+					roundTrip(t, v, obj, "protobuf", func() (runtime.Object, error) { return throughProtobuf(v, obj) })
+				}
 			}
 		}
 	})

@@ -3,10 +3,12 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/yare-project/yare/scheduler/framework"
+	"github.com/yare-project/yare/scheduler/policy"
 )
 
 // builder makes one profile.
@@ -20,6 +22,10 @@ type builder struct {
 
 func buildProfile(c ProfileConfig, factories map[string]framework.Factory, handle framework.Handle, rng *rand.Rand) (*framework.Profile, error) {
 	handle.Scheduler = c.SchedulerName
+	if factories[policy.Name] == nil { // a profile on its own knows no policies
+		factories = maps.Clone(factories)
+		factories[policy.Name] = policy.NewBook(handle.Nodes).Factory
+	}
 	b := &builder{config: c, factories: factories, handle: handle, made: map[string]framework.Plugin{}}
 	set := b.set()
 	for _, pc := range c.PluginConfig {

@@ -192,7 +192,7 @@ func nodeKind(old, new *corev1.Node) framework.EventKind {
 	if old.Spec.Unschedulable != new.Spec.Unschedulable || !slices.EqualFunc(old.Spec.Taints, new.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) {
 		kind |= framework.NodeTaints
 	}
-	if !maps.Equal(old.Annotations, new.Annotations) {
+	if !maps.Equal(old.Annotations, new.Annotations) || !slices.EqualFunc(old.Status.Conditions, new.Status.Conditions, framework.SameCondition) {
 		kind |= framework.NodeOther
 	}
 	return kind

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/scheduler/plugins"
+	"github.com/yare-project/yare/scheduler/policy"
 )
 
 // Profiles is what a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1 says, checked and with its defaults.
@@ -175,5 +176,5 @@ func defaults() []PluginRef {
 	for _, d := range plugins.Default() {
 		out = append(out, PluginRef{d.Name, d.Weight})
 	}
-	return out
+	return append(out, PluginRef{policy.Name, 1})
 }

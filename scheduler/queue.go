@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/yare-project/yare/scheduler/explain"
 	"github.com/yare-project/yare/scheduler/framework"
 )
 
@@ -39,6 +40,8 @@ type item struct {
 	until    time.Time // end of its back-off
 	plugins  []string  // who refused it
 	awaits   framework.EventKind
+	said     string           // why it was refused last, as its user was told
+	changes  []explain.Change // the smallest that would let it go
 
 	index int           // in its heap
 	entry *list.Element // in the order of parking

@@ -16,8 +16,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/explain"
 	"github.com/yare-project/yare/scheduler/framework"
 	"github.com/yare-project/yare/scheduler/plugins"
+	"github.com/yare-project/yare/scheduler/policy"
 )
 
 // Config is what a scheduler needs.
@@ -36,6 +38,10 @@ type Config struct {
 	Profiles Profiles
 	// Plugins are more plugins by name, for Profiles to enable. They can't replace those of scheduler/plugins.
 	Plugins map[string]framework.Factory
+	// WithoutPolicies is for an API server that does not serve scheduling.yare.io.
+	WithoutPolicies bool
+	// Sources know numbers about nodes for SchedulingPolicies; nil means metrics.k8s.io, where it is served.
+	Sources []policy.Source
 	// Rand chooses among equally good nodes; nil means a random one.
 	Rand *rand.Rand
 }
@@ -59,6 +65,8 @@ type Scheduler struct {
 	profiles  map[string]*framework.Profile
 	placed    map[types.UID]*framework.Pod // on nodes or assumed to be
 	nominated map[types.UID]nomination
+	policies  *policy.Book
+	explained explain.Cache
 	waiting   map[types.UID]*held // placed pods that Permit plugins hold back
 
 	binds chan struct{} // one token per binding under way
@@ -85,6 +93,9 @@ func New(c Config) (*Scheduler, error) {
 	if c.Events == nil {
 		c.Events = func(client.Object, string, string, string) {}
 	}
+	if c.Sources == nil && !c.WithoutPolicies {
+		c.Sources = []policy.Source{policy.Usage{Transport: c.Transport}}
+	}
 	if c.Rand == nil {
 		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
@@ -97,6 +108,7 @@ func New(c Config) (*Scheduler, error) {
 	s := &Scheduler{config: c, nodes: framework.NewNodes(), profiles: map[string]*framework.Profile{}, placed: map[types.UID]*framework.Pod{},
 		nominated: map[types.UID]nomination{}, waiting: map[types.UID]*held{}, binds: make(chan struct{}, mostBinds), meter: newMeters(c.Metrics)}
 	s.inbox.notify = make(chan struct{}, 1)
+	s.policies = policy.NewBook(s.nodes)
 	s.writer = newStatusWriter(c)
 	s.world = newWorld(c, &s.inbox)
 	if err := s.build(); err != nil {
@@ -108,6 +120,7 @@ func New(c Config) (*Scheduler, error) {
 
 func (s *Scheduler) build() error {
 	factories := plugins.Registry()
+	factories[policy.Name] = s.policies.Factory
 	for name, f := range s.config.Plugins {
 		if _, taken := factories[name]; taken {
 			return fmt.Errorf("plugin %q can't be replaced", name)
@@ -143,6 +156,10 @@ func (s *Scheduler) SchedulerNames() []string {
 func (s *Scheduler) Run(ctx context.Context) error {
 	s.ctx = ctx
 	s.tasks.Go(func() { s.writer.run(ctx) })
+	for _, source := range s.config.Sources {
+		wanted := s.policies.OnDemand()
+		s.tasks.Go(func() { s.readSource(ctx, source, wanted) })
+	}
 	defer s.tasks.Wait()
 	if err := s.world.wait(ctx); err != nil {
 		return nil // ctx ended
@@ -217,6 +234,8 @@ func (s *Scheduler) unschedulable(it *item, c *framework.Cycle, why *framework.D
 	message := why.Message()
 	if why.Nodes == 0 && why.PreFilter == nil {
 		message = "no nodes available to schedule pods"
+	} else if nominate == nil || *nominate == "" { // preemption makes no room either
+		message = s.suggest(it, c, why, message)
 	}
 	s.report(it, corev1.PodReasonUnschedulable, message, nominate)
 }
@@ -240,6 +259,7 @@ func (s *Scheduler) postFilter(it *item, c *framework.Cycle, why *framework.Diag
 
 // report tells the pod's user why it is not scheduled: by an event each time, and by its condition. A nil nominate leaves the nomination as it is.
 func (s *Scheduler) report(it *item, reason, message string, nominate *string) {
+	it.said = message
 	text := message
 	if len(text) > 1024 {
 		text = text[:1020] + " ..."

@@ -388,7 +388,8 @@ func TestNobodyToPreemptIsExplained(t *testing.T) {
 	c.server.MustCreate(pod("equal", "1", priority(5)))
 	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. " +
 		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
-	c.wait("condition", func() bool { return c.condition("equal").Message == want })
+	const change = " smallest change: 1 more cpu on node a (0 free of 1); or uncordon node b; or a priority above 5 (it has 5), to preempt default/first on node a."
+	c.wait("condition", func() bool { return c.condition("equal").Message == want+change })
 }
 
 func TestPreemptionSparesBudgets(t *testing.T) {
@@ -417,7 +418,8 @@ func TestNeverPreempting(t *testing.T) {
 	never := corev1.PreemptNever
 	c.server.MustCreate(pod("polite", "1", priority(100), func(p *corev1.Pod) { p.Spec.PreemptionPolicy = &never }))
 	c.wait("condition", func() bool {
-		return c.condition("polite").Message == "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+		return c.condition("polite").Message == "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never. "+
+			"smallest change: 1 more cpu on node a (0 free of 1); or preemptionPolicy PreemptLowerPriority, to preempt default/low on node a."
 	})
 }
 

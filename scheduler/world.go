@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/yare-project/yare/api/scheduling/v1alpha1"
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/scheduler/framework"
 )
@@ -32,11 +33,12 @@ type world struct {
 	volumes      client.Cache[*corev1.PersistentVolume]
 	classes      client.Cache[*storagev1.StorageClass]
 	csiNodes     client.Cache[*storagev1.CSINode]
+	policies     client.Cache[*v1alpha1.SchedulingPolicy] // nil without
 }
 
 func newWorld(c Config, in *inbox) *world {
 	var all client.CacheOptions
-	return &world{config: c, inbox: in,
+	w := &world{config: c, inbox: in,
 		pods: client.CacheOf[*corev1.Pod](c.Caches, all), nodes: client.CacheOf[*corev1.Node](c.Caches, all),
 		namespaces: client.CacheOf[*corev1.Namespace](c.Caches, all), services: client.CacheOf[*corev1.Service](c.Caches, all),
 		controllers: client.CacheOf[*corev1.ReplicationController](c.Caches, all), replicaSets: client.CacheOf[*appsv1.ReplicaSet](c.Caches, all),
@@ -44,6 +46,10 @@ func newWorld(c Config, in *inbox) *world {
 		claims: client.CacheOf[*corev1.PersistentVolumeClaim](c.Caches, all), volumes: client.CacheOf[*corev1.PersistentVolume](c.Caches, all),
 		classes: client.CacheOf[*storagev1.StorageClass](c.Caches, all), csiNodes: client.CacheOf[*storagev1.CSINode](c.Caches, all),
 	}
+	if !c.WithoutPolicies {
+		w.policies = client.CacheOf[*v1alpha1.SchedulingPolicy](c.Caches, all)
+	}
+	return w
 }
 
 // watch has all changes told to the scheduler.
@@ -70,6 +76,12 @@ func (w *world) watch() {
 			}
 		})
 	})
+	if w.policies != nil {
+		w.policies.OnChange(func(old, new *v1alpha1.SchedulingPolicy) {
+			name := client.Newest(old, new).Name
+			tell(func(s *Scheduler) { s.policyChanged(new, name) })
+		})
+	}
 	w.pods.OnChange(func(old, new *corev1.Pod) { tell(func(s *Scheduler) { s.podChanged(old, new) }) })
 	w.claims.OnChange(func(old, new *corev1.PersistentVolumeClaim) {
 		w.claimTick.fire()
@@ -89,8 +101,12 @@ func (w *world) woken(kind framework.EventKind, about client.Object) {
 
 // wait returns once all caches are synced.
 func (w *world) wait(ctx context.Context) error {
-	for _, synced := range []<-chan struct{}{w.pods.Synced(), w.nodes.Synced(), w.namespaces.Synced(), w.services.Synced(), w.controllers.Synced(), w.replicaSets.Synced(),
-		w.statefulSets.Synced(), w.pdbs.Synced(), w.claims.Synced(), w.volumes.Synced(), w.classes.Synced(), w.csiNodes.Synced()} {
+	all := []<-chan struct{}{w.pods.Synced(), w.nodes.Synced(), w.namespaces.Synced(), w.services.Synced(), w.controllers.Synced(), w.replicaSets.Synced(),
+		w.statefulSets.Synced(), w.pdbs.Synced(), w.claims.Synced(), w.volumes.Synced(), w.classes.Synced(), w.csiNodes.Synced()}
+	if w.policies != nil {
+		all = append(all, w.policies.Synced())
+	}
+	for _, synced := range all {
 		select {
 		case <-synced:
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"github.com/yare-project/yare/apiserver/fairness"
 	flowloop "github.com/yare-project/yare/controllers/flowcontrol"
 	"github.com/yare-project/yare/kinds/flowcontrol"
+	"github.com/yare-project/yare/scheduler"
 )
 
 // Load is how the API server shares itself out and how it ends, by kube-apiserver's flags. Zero fields take its defaults.
@@ -63,12 +64,24 @@ func (p *plane) buildFairness() {
 
 // withDebug adds the tables that show who waits for what.
 func (p *plane) withDebug(paths map[string]http.Handler) map[string]http.Handler {
-	if p.fair == nil {
-		return paths
-	}
 	paths = maps.Clone(paths)
-	paths[fairness.DebugPath] = p.fair
+	if p.fair != nil {
+		paths[fairness.DebugPath] = p.fair
+	}
+	if !p.config.APIOnly {
+		paths[scheduler.DebugPath] = http.HandlerFunc(p.serveWaiting)
+	}
 	return paths
+}
+
+// serveWaiting tells what the scheduler knows of a pod without a node.
+func (p *plane) serveWaiting(w http.ResponseWriter, r *http.Request) {
+	s := p.scheduler.Load()
+	if s == nil {
+		http.Error(w, "the scheduler is not started yet", http.StatusServiceUnavailable)
+		return
+	}
+	s.Serve(w, r)
 }
 
 // flowDefaults are the objects of flowcontrol.apiserver.k8s.io that every cluster has.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -63,6 +64,7 @@ func (p *plane) declareLoops(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scheduler: %w", err)
 	}
+	p.scheduler.Store(l.scheduler)
 	return nil
 }
 
@@ -105,7 +107,19 @@ func (l *loops) roles() []runtime.Object {
 	for i := range roles {
 		out = append(out, &roles[i], &bindings[i])
 	}
+	if l.scheduler != nil {
+		role, binding := schedulerRole()
+		out = append(out, role, binding)
+	}
 	return out
+}
+
+// schedulerRole is what the scheduler declares: system:kube-scheduler, which is Kubernetes' own, knows nothing of Yare's kinds.
+func schedulerRole() (*rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
+	role, binding := loop.RoleOf(loop.Descriptor{Name: "scheduler", Reads: scheduler.Reads(), Writes: scheduler.Writes()})
+	role.Name, binding.Name, binding.RoleRef.Name = "system:yare:scheduler", "system:yare:scheduler", "system:yare:scheduler"
+	binding.Subjects = []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeScheduler}}
+	return &role, &binding
 }
 
 func (p *plane) runLoops(ctx context.Context) error {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -33,6 +34,7 @@ import (
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/kinds"
 	"github.com/yare-project/yare/kinds/access"
+	"github.com/yare-project/yare/scheduler"
 	"github.com/yare-project/yare/store"
 	"github.com/yare-project/yare/store/disk"
 	"github.com/yare-project/yare/store/mem"
@@ -55,8 +57,10 @@ type plane struct {
 	others  *aggregation.Aggregator
 	fair    *fairness.Controller // nil without priority and fairness
 	loops   *loops
-	sealed  *encryption.Encryption // nil: nothing is encrypted on disk
-	quota   *quota.Ledger          // between the admission that charges and the loop that counts
+	// scheduler is set once there is one, which is after requests are answered; nil until then and without one.
+	scheduler atomic.Pointer[scheduler.Scheduler]
+	sealed    *encryption.Encryption // nil: nothing is encrypted on disk
+	quota     *quota.Ledger          // between the admission that charges and the loop that counts
 }
 
 // gateLookup breaks the circle between the gate and what authenticates for it: it is filled once the gate exists.

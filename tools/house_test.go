@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"tools":       {"*"},
 	"yaretest":    {"*"},
 	"bench":       {"internal"},
+	"why":         {"scheduler", "internal"},
 	"server":      {"sim", "autoscaler", "workflow", "controllers", "scheduler", "node", "proxy", "dns", "loop", "client", "apiserver", "kinds", "kind", "store", "api", "internal"},
 	"autoscaler":  {"loop", "client", "api", "internal"},
 	"workflow":    {"loop", "client", "api", "internal"},

@@ -39,6 +39,7 @@ func TestNegotiate(t *testing.T) {
 		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", list, codec.Accept{Media: codec.Protobuf, As: codec.AsMetadata, MetaVersion: "v1"}},
 		{"application/vnd.kubernetes.protobuf;stream=watch", watch, codec.Accept{Media: codec.Protobuf}},
 		{"application/json;stream=watch", watch, codec.Accept{}},
+		{"application/json;stream=watch", all, codec.Accept{}},
 		{"*/*, application/yaml", all, codec.Accept{Media: codec.YAML}},
 		{"application/*;q=0.9, application/yaml;q=0.9, application/vnd.kubernetes.protobuf;q=0.2", all, codec.Accept{Media: codec.YAML}},
 		{"nonsense;;;, application/json", all, codec.Accept{}},
@@ -50,7 +51,7 @@ func TestNegotiate(t *testing.T) {
 	}
 	for header, offer := range map[string]codec.Offer{
 		"text/html": all, "application/yaml": watch, "application/json;as=Table;g=other;v=v1": all, "application/json;as=Table;g=meta.k8s.io;v=v2": all,
-		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": all, tbl: {}, "application/json;stream=watch": all,
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1": all, tbl: {}, "application/json;stream=other": all,
 	} {
 		if got, err := codec.Negotiate(header, offer); !apierrors.IsNotAcceptable(err) {
 			t.Errorf("%q: %+v %v, want 406", header, got, err)

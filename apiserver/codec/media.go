@@ -172,7 +172,7 @@ func (c clause) accept(offer Offer) (Accept, bool) {
 	default:
 		return a, false
 	}
-	if s := c.params["stream"]; s != "" && (s != "watch" || !offer.Watch) {
+	if s := c.params["stream"]; s != "" && s != "watch" { // what is no stream is served whole to those who would take one
 		return a, false
 	}
 	return a, c.transform(offer, &a)

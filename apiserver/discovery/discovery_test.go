@@ -246,3 +246,18 @@ func anyVersion(name string) (r schema.GroupVersionResource) {
 	r.Resource = name
 	return r
 }
+
+// Discovery is only read; what is not there is not found by any method.
+func TestOtherMethods(t *testing.T) {
+	_, server := serve(t)
+	for path, want := range map[string]int{"/apis": http.StatusMethodNotAllowed, "/api/v1": http.StatusMethodNotAllowed, "/api/v2": http.StatusNotFound, "/apis/none": http.StatusNotFound} {
+		resp, err := http.Post(server.URL+path, "application/json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("POST %s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+}

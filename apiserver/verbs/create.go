@@ -198,7 +198,7 @@ func (r *Resource) CreateSub(ctx context.Context, rq *Request, sub *kind.ErasedS
 	if err != nil {
 		return nil, err
 	}
-	if err := r.placeBody(rq, body); err != nil {
+	if err := r.placeBody(rq, sub, body); err != nil {
 		return nil, err
 	}
 	a := r.admission(rq, admissionv1.Create, nil, parent.Hub(), body, opts, dryRun(opts.DryRun))
@@ -212,18 +212,20 @@ func (r *Resource) CreateSub(ctx context.Context, rq *Request, sub *kind.ErasedS
 }
 
 // placeBody makes a posted body speak of the object in the path.
-func (r *Resource) placeBody(rq *Request, body runtime.Object) error {
+func (r *Resource) placeBody(rq *Request, sub *kind.ErasedSub, body runtime.Object) error {
 	m, ok := body.(metav1.Object)
 	if !ok {
 		return nil
 	}
 	switch {
-	case m.GetName() != "" && m.GetName() != rq.Ref.Name:
+	case !sub.BodyNamed && m.GetName() != "" && m.GetName() != rq.Ref.Name:
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", m.GetName(), rq.Ref.Name))
 	case m.GetNamespace() != "" && m.GetNamespace() != rq.Ref.Namespace:
 		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the URL (%s)", m.GetNamespace(), rq.Ref.Namespace))
 	}
-	m.SetName(rq.Ref.Name)
+	if !sub.BodyNamed {
+		m.SetName(rq.Ref.Name)
+	}
 	m.SetNamespace(rq.Ref.Namespace)
 	return nil
 }

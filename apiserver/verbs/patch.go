@@ -311,9 +311,12 @@ func normalizeNumbers(v any) any {
 // apply merges the configuration into the newest state, or into nothing.
 func (p *patcher) apply(old *stored.Object) (kind.Object, error) {
 	live := p.r.empty()
-	if old != nil {
+	switch {
+	case old != nil:
 		live = old.Hub()
-	} else {
+	case p.config.GetName() == "":
+		return nil, noName(p.rq)
+	default:
 		live.SetName(p.rq.Ref.Name)
 		live.SetNamespace(p.rq.Ref.Namespace)
 	}

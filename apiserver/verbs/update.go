@@ -311,10 +311,15 @@ func finished(k *kind.Kind, obj kind.Object) bool {
 	return (grace == nil || *grace == 0) && (k.KeepDeleted == nil || !k.KeepDeleted(obj))
 }
 
+// noName refuses an object that does not say its own name, though the URL does.
+func noName(rq *Request) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", rq.Ref.Name))
+}
+
 // Update replaces an object, or a subresource that is part of it, by obj (hub version, defaulted), which now belongs to the store.
 func (r *Resource) Update(ctx context.Context, rq *Request, obj kind.Object, opts *metav1.UpdateOptions, mayCreate func(context.Context) error) (*stored.Object, bool, error) {
 	if obj.GetName() == "" {
-		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", rq.Ref.Name))
+		return nil, false, noName(rq)
 	}
 	if err := nameMatches(rq, obj); err != nil {
 		return nil, false, err

@@ -1,6 +1,6 @@
 // Package http is the client.Transport for loops that run away from the API server: over HTTPS through client-go.
 //
-// Built-in kinds travel as protobuf and arrive as their Go types; every other resource travels as JSON and arrives unstructured.
+// Built-in kinds travel as protobuf, Yare's own as JSON, and arrive as their Go types; every other resource travels as JSON and arrives unstructured.
 // Client-side rate limits are off unless the rest.Config sets them: the server's own flow control decides.
 package http
 
@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	nethttp "net/http"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -76,6 +77,9 @@ func (t *Transport) client(gv schema.GroupVersion) (rest.Interface, error) {
 	}
 	config.NegotiatedSerializer = t.codecs.WithoutConversion()
 	config.ContentType = runtime.ContentTypeProtobuf
+	if strings.HasSuffix(gv.Group, ".yare.io") { // Yare's own kinds have no protobuf form
+		config.ContentType = runtime.ContentTypeJSON
+	}
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	c, err := rest.RESTClientForConfigAndClient(config, t.http)
 	if err != nil {

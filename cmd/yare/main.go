@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/yare-project/yare/scheduler/command"
 )
 
 func main() {
@@ -59,7 +61,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		upCommand(), downCommand(), serverCommand(), nodeCommand(),
-		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(), envtestCommand(), benchCommand(),
+		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(), envtestCommand(), benchCommand(), whyCommand(), command.New(),
 	)
 	return root
 }

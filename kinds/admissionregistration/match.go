@@ -28,9 +28,8 @@ func validateMatch(m *admissionv1.MatchResources, mutating bool, path *field.Pat
 	for i := range m.ResourceRules {
 		errs = append(errs, validateNamedRule(&m.ResourceRules[i], path.Child("resourceRules").Index(i))...)
 		for _, o := range m.ResourceRules[i].Operations {
-			if mutating && o == admissionv1.Delete {
-				errs = append(errs, field.NotSupported(path.Child("resourceRules", "operations"), o,
-					[]admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update}))
+			if mutating { // what is deleted can't be changed any more
+				errs = append(errs, rule.OneOf(o, path.Child("resourceRules", "operations"), admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
 			}
 		}
 	}
@@ -96,7 +95,7 @@ func validateParamRef(r *admissionv1.ParamRef, path *field.Path) field.ErrorList
 		errs = append(errs, rule.Invalid(r.Name, path.Child("name"), rule.PathSegment(r.Name))...)
 	}
 	errs = append(errs, rule.Selector(r.Selector, path.Child("selector"))...)
-	if r.ParameterNotFoundAction == nil {
+	if ptr.Deref(r.ParameterNotFoundAction, "") == "" {
 		return append(errs, field.Required(path.Child("parameterNotFoundAction"), ""))
 	}
 	return append(errs, rule.InOrder(*r.ParameterNotFoundAction, path.Child("parameterNotFoundAction"), admissionv1.DenyAction, admissionv1.AllowAction)...)

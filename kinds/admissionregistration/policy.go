@@ -197,7 +197,12 @@ func validateValidation(e *expressions, v *admissionv1.Validation, path *field.P
 }
 
 func validateAnnotation(e *expressions, policy string, a *admissionv1.AuditAnnotation, path *field.Path) field.ErrorList {
-	errs := rule.QualifiedName(annotationKey(policy, a.Key), path.Child("key"))
+	var errs field.ErrorList
+	if policy == "" {
+		errs = append(errs, field.Invalid(path.Child("key"), a.Key, "requires metadata.name be non-empty"))
+	} else {
+		errs = append(errs, rule.QualifiedName(annotationKey(policy, a.Key), path.Child("key"))...)
+	}
 	at := path.Child("valueExpression")
 	if len(strings.TrimSpace(a.ValueExpression)) > maxAuditExpression {
 		return append(errs, field.Required(at, fmt.Sprintf("must not exceed %d bytes in length", maxAuditExpression)))

@@ -34,6 +34,7 @@ var _ = kind.Add(&Group, kind.Def[definition]{
 	Prepare:         prepare,
 	Validate:        validate,
 	ValidateStatus:  validateStatus,
+	Warn:            warn,
 	KeepDeleted:     keepDeleted,
 	OnDelete:        terminate,
 	NoAge:           true,

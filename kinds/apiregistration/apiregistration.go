@@ -79,8 +79,11 @@ const (
 func validate(s, _ *service) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
-	if want := spec.Version + "." + spec.Group; s.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+	want := spec.Version + "." + spec.Group
+	for at, name := range map[string]string{"name": s.Name, "generateName": s.GenerateName} {
+		if name != "" && name != want {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", at), name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+		}
 	}
 	switch {
 	case spec.Group != "":
@@ -133,8 +136,8 @@ func validateRemote(spec *apiregistrationv1.APIServiceSpec, path *field.Path) fi
 func validateStatus(s, _ *service) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range s.Status.Conditions {
-		errs = append(errs, rule.OneOf(c.Status, field.NewPath("status", "conditions").Index(i).Child("status"),
-			apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionUnknown)...)
+		errs = append(errs, rule.InOrder(c.Status, field.NewPath("status", "conditions").Index(i).Child("status"),
+			apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)...)
 	}
 	return errs
 }

@@ -13,6 +13,8 @@ var groupPriorities = map[string]int32{
 	"apiextensions.k8s.io": 16700, "admissionregistration.k8s.io": 16700, "scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300,
 	"discovery.k8s.io": 16200, "resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "internal.apiserver.k8s.io": 16000,
 	"storagemigration.k8s.io": 15800,
+	// Yare's own come after Kubernetes'.
+	"scheduling.yare.io": 15500,
 	// This group has no APIService: it comes before all that have one.
 	"apiregistration.k8s.io": maxGroupPriority + 1,
 }

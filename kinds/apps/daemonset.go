@@ -83,7 +83,7 @@ func prepareDaemonSet(d, old *appsv1.DaemonSet) {
 
 func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := checkSelector(d.Spec.Selector, &d.Spec.Template, "daemonset", path)
+	errs := checkSelector(d.Spec.Selector, &d.Spec.Template, daemonSetSelector, path)
 	if old == nil || !apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
 		errs = append(errs, checkTemplate(&d.Spec.Template, "DaemonSet", path.Child("template"))...)
 	}
@@ -101,7 +101,7 @@ func checkDaemonStrategy(u *appsv1.DaemonSetUpdateStrategy, path *field.Path) fi
 	case u.Type == appsv1.OnDeleteDaemonSetStrategyType:
 		return nil
 	case u.Type != appsv1.RollingUpdateDaemonSetStrategyType:
-		return field.ErrorList{field.NotSupported(path.Child("type"), u.Type, []appsv1.DaemonSetUpdateStrategyType{appsv1.OnDeleteDaemonSetStrategyType, appsv1.RollingUpdateDaemonSetStrategyType})}
+		return field.ErrorList{field.NotSupported(path, u, []appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	case u.RollingUpdate == nil:
 		return field.ErrorList{field.Required(path.Child("rollingUpdate"), "")}
 	}

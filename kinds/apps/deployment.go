@@ -81,7 +81,7 @@ func DefaultDeployment(d *appsv1.Deployment) {
 func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := rule.NonNegativePtr(d.Spec.Replicas, path.Child("replicas"))
-	errs = append(errs, checkSelector(d.Spec.Selector, &d.Spec.Template, "deployment", path)...)
+	errs = append(errs, checkSelector(d.Spec.Selector, &d.Spec.Template, deploymentSelector, path)...)
 	if old == nil || !apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
 		errs = append(errs, checkTemplate(&d.Spec.Template, "ReplicaSet", path.Child("template"))...)
 	}
@@ -108,7 +108,7 @@ func checkDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) fie
 	case s.Type == appsv1.RecreateDeploymentStrategyType:
 		return nil
 	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
-		return field.ErrorList{field.NotSupported(path.Child("type"), s.Type, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
+		return field.ErrorList{field.NotSupported(path, s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	case s.RollingUpdate == nil:
 		return field.ErrorList{field.Required(at, "must be set when strategy `type` is 'RollingUpdate'")}
 	}
@@ -137,7 +137,7 @@ func checkRolling(unavailable, surge *intstr.IntOrString, path *field.Path) fiel
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	path, s := field.NewPath("status"), &d.Status
-	errs := checkCounts(path, s.Replicas, map[string]int32{"updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas})
+	errs := checkCounts(path, s.Replicas, "readyReplicas", map[string]int32{"updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas})
 	errs = append(errs, rule.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	errs = append(errs, rule.NonNegative(s.UnavailableReplicas, path.Child("unavailableReplicas"))...)
 	errs = append(errs, rule.NonNegativePtr(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)

@@ -38,6 +38,9 @@ func checkFixture(t *testing.T, k *kind.Kind, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(string(text), "\n---\n") {
+		t.Skip("an update: the test of all kinds' fixtures carries it out")
+	}
 	obj := k.New()
 	if err := yaml.UnmarshalStrict(text, obj); err != nil {
 		t.Fatalf("%s does not decode: %v", file, err)

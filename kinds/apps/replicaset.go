@@ -57,7 +57,7 @@ func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := rule.NonNegativePtr(r.Spec.Replicas, path.Child("replicas"))
 	errs = append(errs, rule.NonNegative(r.Spec.MinReadySeconds, path.Child("minReadySeconds"))...)
-	errs = append(errs, checkSelector(r.Spec.Selector, &r.Spec.Template, "deployment", path)...)
+	errs = append(errs, checkSelector(r.Spec.Selector, &r.Spec.Template, deploymentSelector, path)...)
 	if old == nil || !apiequality.Semantic.DeepEqual(r.Spec.Template, old.Spec.Template) {
 		errs = append(errs, checkTemplate(&r.Spec.Template, "ReplicaSet", path.Child("template"))...)
 	}
@@ -69,7 +69,7 @@ func validateReplicaSet(r, old *appsv1.ReplicaSet) field.ErrorList {
 
 func validateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	path, s := field.NewPath("status"), &r.Status
-	errs := checkCounts(path, s.Replicas, map[string]int32{"fullyLabeledReplicas": s.FullyLabeledReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas})
+	errs := checkCounts(path, s.Replicas, "readyReplicas", map[string]int32{"fullyLabeledReplicas": s.FullyLabeledReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas})
 	errs = append(errs, rule.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	return append(errs, rule.NonNegativePtr(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
 }

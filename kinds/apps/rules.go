@@ -18,19 +18,32 @@ import (
 	"github.com/yare-project/yare/kinds/rule"
 )
 
+// selectorWords is how a kind says what is wrong with its selector; clients know each kind's own words.
+type selectorWords struct {
+	kind       string   // in the refusal of a selector that selects everything
+	required   bool     // whether a missing selector is refused as such, and not only as one that selects nothing
+	unreadable []string // what is said, beside the fault itself, of one with a fault
+}
+
+var (
+	daemonSetSelector   = selectorWords{kind: "daemonset"}
+	deploymentSelector  = selectorWords{kind: "deployment", required: true, unreadable: []string{"invalid label selector"}}
+	statefulSetSelector = selectorWords{kind: "statefulset", required: true, unreadable: []string{""}}
+)
+
 // checkSelector checks a required selector, and that the template's pods are selected by it.
-func checkSelector(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, what string, path *field.Path) field.ErrorList {
+func checkSelector(selector *metav1.LabelSelector, template *corev1.PodTemplateSpec, words selectorWords, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
-	if selector == nil {
-		return field.ErrorList{field.Required(at, "")}
-	}
 	errs := metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, at)
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		errs = append(errs, field.Invalid(at, selector, "empty selector is invalid for "+what))
+	switch {
+	case selector == nil && words.required:
+		errs = append(errs, field.Required(at, ""))
+	case selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0:
+		errs = append(errs, field.Invalid(at, selector, "empty selector is invalid for "+words.kind))
 	}
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		return append(errs, field.Invalid(at, selector, "invalid label selector"))
+		return append(errs, rule.Invalid(selector, at, words.unreadable)...)
 	}
 	if !s.Empty() && !s.Matches(labels.Set(template.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
@@ -70,8 +83,9 @@ func amount(v *intstr.IntOrString) int {
 	return v.IntValue()
 }
 
-// checkCounts checks the replica counts of a status: none below 0, none of the parts above the whole.
-func checkCounts(path *field.Path, whole int32, parts map[string]int32) field.ErrorList {
+// checkCounts checks the replica counts of a status: none below 0, none of the parts above the whole. ready is what the refusal calls the count of
+// those that are ready.
+func checkCounts(path *field.Path, whole int32, ready string, parts map[string]int32) field.ErrorList {
 	errs := rule.NonNegative(whole, path.Child("replicas"))
 	for name, n := range parts {
 		errs = append(errs, rule.NonNegative(n, path.Child(name))...)
@@ -79,8 +93,8 @@ func checkCounts(path *field.Path, whole int32, parts map[string]int32) field.Er
 			errs = append(errs, field.Invalid(path.Child(name), n, "cannot be greater than status.replicas"))
 		}
 	}
-	if available, ready := parts["availableReplicas"], parts["readyReplicas"]; available > ready {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), available, "cannot be greater than readyReplicas"))
+	if available := parts["availableReplicas"]; available > parts["readyReplicas"] {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), available, "cannot be greater than "+ready))
 	}
 	return errs
 }

@@ -45,12 +45,8 @@ func DefaultStatefulSet(s *appsv1.StatefulSet) {
 	for i := range s.Spec.VolumeClaimTemplates {
 		claim := &s.Spec.VolumeClaimTemplates[i]
 		core.DefaultClaim(claim)
-		if claim.Kind == "" {
-			claim.Kind = "PersistentVolumeClaim"
-		}
-		if claim.APIVersion == "" {
-			claim.APIVersion = "v1"
-		}
+		// A template can only be a claim, whatever its author called it.
+		claim.Kind, claim.APIVersion = "PersistentVolumeClaim", "v1"
 	}
 	if s.Spec.PodManagementPolicy == "" {
 		s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
@@ -98,7 +94,7 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 	if s.Spec.Ordinals != nil {
 		errs = append(errs, rule.NonNegative(s.Spec.Ordinals.Start, path.Child("ordinals", "start"))...)
 	}
-	errs = append(errs, checkSelector(s.Spec.Selector, &s.Spec.Template, "statefulset", path)...)
+	errs = append(errs, checkSelector(s.Spec.Selector, &s.Spec.Template, statefulSetSelector, path)...)
 	if old == nil {
 		for i := range s.Spec.VolumeClaimTemplates {
 			errs = append(errs, core.ValidateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
@@ -107,7 +103,7 @@ func validateStatefulSet(s, old *appsv1.StatefulSet) field.ErrorList {
 			errs = append(errs, rule.Label(s.Spec.ServiceName, path.Child("serviceName"))...)
 		}
 	}
-	if old == nil || !apiequality.Semantic.DeepEqual(s.Spec.Template, old.Spec.Template) {
+	if old == nil || !apiequality.Semantic.DeepEqual(s.Spec.Template, old.Spec.Template) || !apiequality.Semantic.DeepEqual(s.Spec.VolumeClaimTemplates, old.Spec.VolumeClaimTemplates) {
 		errs = append(errs, checkTemplate(templateAsRun(&s.Spec), "StatefulSet", path.Child("template"))...)
 	}
 	if old != nil {
@@ -183,7 +179,7 @@ func checkStatefulUpdate(s, old *appsv1.StatefulSet, path *field.Path) field.Err
 
 func validateStatefulSetStatus(s, old *appsv1.StatefulSet) field.ErrorList {
 	path, st := field.NewPath("status"), &s.Status
-	errs := checkCounts(path, st.Replicas, map[string]int32{"readyReplicas": st.ReadyReplicas, "currentReplicas": st.CurrentReplicas, "updatedReplicas": st.UpdatedReplicas, "availableReplicas": st.AvailableReplicas})
+	errs := checkCounts(path, st.Replicas, "status.readyReplicas", map[string]int32{"readyReplicas": st.ReadyReplicas, "currentReplicas": st.CurrentReplicas, "updatedReplicas": st.UpdatedReplicas, "availableReplicas": st.AvailableReplicas})
 	errs = append(errs, rule.NonNegative(st.ObservedGeneration, path.Child("observedGeneration"))...)
 	return append(errs, checkCollisions(st.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
@@ -192,6 +188,9 @@ func warnStatefulSet(s, old *appsv1.StatefulSet) []string {
 	var out []string
 	if old == nil || !apiequality.Semantic.DeepEqual(s.Spec, old.Spec) {
 		out = core.WarnPodTemplate(&s.Spec.Template, field.NewPath("spec", "template"))
+		for i := range s.Spec.VolumeClaimTemplates {
+			out = append(out, core.WarnClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i).Child("spec"))...)
+		}
 	}
 	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
 		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")

@@ -80,10 +80,10 @@ func validateGeneratedSelector(j, old *batchv1.Job) field.ErrorList {
 }
 
 func validateSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	if spec.Selector == nil {
-		return field.ErrorList{field.Required(path.Child("selector"), "")}
-	}
 	errs := rule.Selector(spec.Selector, path.Child("selector"))
+	if spec.Selector == nil { // which selects nothing, the template's pods neither
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	}
 	if selector, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !selector.Matches(labels.Set(spec.Template.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
 	}

@@ -72,9 +72,9 @@ func checkDataSources(p *problems, spec *corev1.PersistentVolumeClaimSpec, path 
 	switch {
 	case source == nil:
 	case across:
-		p.invalid(path, source.Name, "may not be specified when dataSourceRef.namespace is specified")
+		p.invalid(path, source, "may not be specified when dataSourceRef.namespace is specified")
 	case !reflect.DeepEqual(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
-		p.invalid(path, source.Name, "must match dataSourceRef")
+		p.invalid(path, source, "must match dataSourceRef")
 	}
 }
 

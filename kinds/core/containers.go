@@ -39,7 +39,11 @@ func (c *podCheck) checkInitContainers(path *field.Path) {
 	for i := range c.spec.InitContainers {
 		container, at := &c.spec.InitContainers[i], path.Index(i)
 		c.checkContainer(container, at)
-		c.checkRestartRules(container, at)
+		if container.RestartPolicy == nil && len(container.RestartPolicyRules) > 0 {
+			c.required(at.Child("restartPolicy"), needsRestartPolicy)
+		} else {
+			c.checkRestartRules(container, at)
+		}
 		if names.Has(container.Name) {
 			c.add(field.Duplicate(at.Child("name"), container.Name))
 		} else if container.Name != "" {
@@ -140,11 +144,13 @@ func (c *podCheck) checkHostPorts(containers []corev1.Container, path *field.Pat
 	}
 }
 
+const needsRestartPolicy = "must specify restartPolicy when restart rules are used"
+
 // checkRestartRules checks a container's own restart policy (KEP-5307 and sidecars).
 func (c *podCheck) checkRestartRules(container *corev1.Container, path *field.Path) {
 	rules := container.RestartPolicyRules
 	if container.RestartPolicy == nil && len(rules) > 0 {
-		c.required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used")
+		c.required(path.Child("restartPolicy"), needsRestartPolicy)
 	}
 	optionalOneOf(&c.problems, path.Child("restartPolicy"), container.RestartPolicy,
 		corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)

@@ -10,6 +10,10 @@ import (
 // DefaultPod fills what a Pod's author left out: everything [DefaultPodSpec] does, and what a Pod gets but a template doesn't (requests
 // from limits, host ports, service links). It is idempotent.
 func DefaultPod(pod *corev1.Pod) {
+	// Only a pod's own grace is mended: one in a template stays what its author wrote.
+	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
+	}
 	for i := range pod.Spec.Containers {
 		requestsFromLimits(&pod.Spec.Containers[i].Resources)
 	}

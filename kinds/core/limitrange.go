@@ -117,7 +117,7 @@ func checkLimitOrder(p *problems, item *corev1.LimitRangeItem, name corev1.Resou
 	ordered(hasRequest && hasHigh, request, high, "defaultRequest", "default request", "max", request)
 	ordered(hasRequest && hasLimit, request, limit, "defaultRequest", "default request", "default limit", request)
 	ordered(hasLow && hasLimit, low, limit, "default", "min", "default", low)
-	ordered(hasLimit && hasHigh, limit, high, "default", "default", "max", limit)
+	ordered(hasLimit && hasHigh, limit, high, "default", "default", "max", high)
 	if ratio, ok := item.MaxLimitRequestRatio[name]; ok {
 		checkRatio(p, ratio, low, high, hasLow && hasHigh, at.Child("maxLimitRequestRatio").Key(string(name)))
 	}

@@ -29,6 +29,9 @@ func (c *podCheck) checkMounts(container *corev1.Container, path *field.Path) {
 		if slices.ContainsFunc(container.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == mount.MountPath }) {
 			c.invalid(at.Child("mountPath"), mount.MountPath, "must not already exist as a path in volumeDevices")
 		}
+		if mount.SubPath != "" && mount.SubPathExpr != "" {
+			c.invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+		}
 		c.checkMountOptions(mount, container, path) // the causes name the list, not the mount
 	}
 }
@@ -38,9 +41,6 @@ func (c *podCheck) checkMountOptions(mount *corev1.VolumeMount, container *corev
 		descendingPath(&c.problems, mount.SubPath, at.Child("subPath"))
 	}
 	if mount.SubPathExpr != "" {
-		if mount.SubPath != "" {
-			c.invalid(at.Child("subPathExpr"), mount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
-		}
 		descendingPath(&c.problems, mount.SubPathExpr, at.Child("subPathExpr"))
 	}
 	optionalOneOf(&c.problems, at.Child("mountPropagation"), mount.MountPropagation,

@@ -40,7 +40,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Node]{
 })
 
 func defaultNode(n *corev1.Node) {
-	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 	roundUp(n.Status.Capacity)
@@ -58,7 +58,7 @@ func prepareNode(n, old *corev1.Node) {
 	if old == nil || old.Spec.ConfigSource == nil {
 		n.Spec.ConfigSource = nil
 	}
-	if old == nil {
+	if old == nil || old.Status.Config == nil {
 		n.Status.Config = nil
 	}
 }

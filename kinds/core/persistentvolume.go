@@ -34,6 +34,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolume]{
 			s.LastPhaseTransitionTime = ptr.To(metav1.Now().Rfc3339Copy())
 		}
 	},
+	Warn:         func(v, _ *corev1.PersistentVolume) []string { return warnVolume(v) },
 	NoGeneration: true,
 	Columns:      volumeColumns,
 })
@@ -151,6 +152,9 @@ func checkVolumeCapacity(p *problems, list corev1.ResourceList, at *field.Path) 
 		p.add(field.NotSupported(at, list, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	for name, amount := range list {
+		if amount.Sign() < 0 {
+			p.invalid(at.Key(string(name)), amount.Value(), "must be a valid resource quantity")
+		}
 		if amount.Sign() <= 0 {
 			p.invalid(at.Key(string(name)), amount.String(), mustBePositive)
 		}

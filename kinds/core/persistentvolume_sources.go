@@ -68,7 +68,7 @@ func checkPersistentShared(s *sourceCheck, v *corev1.PersistentVolumeSource, nam
 	})
 	s.one("iscsi", v.ISCSI != nil, func(at *field.Path) {
 		i := v.ISCSI
-		checkISCSI(p, i.TargetPortal, i.IQN, i.Lun, i.InitiatorName, (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil, at)
+		checkISCSI(p, i.TargetPortal, i.IQN, i.Lun, i.InitiatorName, (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil, wrongISCSIName, at)
 		if i.InitiatorName != nil && len(name+":"+i.TargetPortal) > 64 {
 			p.invalid(at.Child("targetPortal"), i.TargetPortal, iscsiNameTooLong)
 		}

@@ -19,6 +19,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.PersistentVolumeClaim]{
 	Prepare:        prepareClaim,
 	Validate:       validateClaim,
 	ValidateStatus: validateClaimStatus,
+	Warn:           func(c, _ *corev1.PersistentVolumeClaim) []string { return warnClaim(c) },
 	NoGeneration:   true,
 	Columns:        claimColumns,
 })

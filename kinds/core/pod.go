@@ -24,8 +24,8 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	Grace:          podGrace,
 	SpecOf:         podGenerationSpec,
 	Subs: []kind.Sub[corev1.Pod]{
-		{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, Create: createBinding},
-		{Name: "eviction", Body: evictionKind, New: newEviction, Create: evict},
+		{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, Create: createBinding, BodyNamed: true},
+		{Name: "eviction", Body: evictionKind, New: newEviction, Create: evict, BodyNamed: true},
 		{Name: "ephemeralcontainers", Replace: replaceEphemeralContainers, Validate: validateEphemeralContainersUpdate},
 		{Name: "resize", Replace: replaceResources, Validate: validatePodResize},
 		{Name: "log", Connect: podLog, Methods: []string{"GET"}, Verb: "get"},
@@ -70,7 +70,7 @@ func preparePod(pod, old *corev1.Pod) {
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
-			Message: "Scheduling is blocked due to non-empty scheduling gates",
+			Message: "Scheduling is blocked due to non-empty scheduling gates", LastTransitionTime: pod.CreationTimestamp,
 		}}
 	}
 	mergeLabelKeys(pod)

@@ -39,7 +39,7 @@ func evict(ctx context.Context, env kind.Env, pod *corev1.Pod, body runtime.Obje
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", body))
 	}
-	if e.Name != "" && e.Name != pod.Name {
+	if e.Name != pod.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	options, err := evictionOptions(e, pod.Name, opts)

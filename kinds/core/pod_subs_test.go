@@ -98,6 +98,17 @@ func TestBindingRefusals(t *testing.T) {
 	}
 }
 
+// An eviction says whom it evicts, so that one sent to the wrong URL does nothing.
+func TestEvictionOfAnother(t *testing.T) {
+	for _, name := range []string{"", "api"} {
+		pod := newPod()
+		_, err := evict(t.Context(), envWith(pod), pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "name in URL does not match name in Eviction object") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func budget(allowed int32, change ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "keep"},
 		Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},

@@ -308,12 +308,17 @@ func TestPodWarnings(t *testing.T) {
 		p.Name = "web.1"
 		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}, {Name: "B", Value: "x"}, {Name: "B", Value: "$(B)y"}}
 		p.Spec.NodeSelector = map[string]string{"beta.kubernetes.io/os": "linux"}
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "none", VolumeSource: corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}})
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1}}}}
 	})
 	got := strings.Join(warnPod(pod, nil), "\n")
 	for _, want := range []string{
 		"metadata.name: this is used in the Pod's hostname",
 		`spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply`,
 		`spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead`,
+		`volume "none" (Projected) has no sources provided`,
+		"spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.labelSelector: a null labelSelector results in matching no pod",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %q in:\n%s", want, got)
@@ -321,5 +326,22 @@ func TestPodWarnings(t *testing.T) {
 	}
 	if strings.Contains(got, "env[3]") {
 		t.Errorf("warned of a variable that uses its earlier value:\n%s", got)
+	}
+}
+
+// The pods of clients that ask for what no pod can have.
+func TestPodPrepared(t *testing.T) {
+	pod := newPod(func(p *corev1.Pod) {
+		p.CreationTimestamp = metav1.NewTime(testTime)
+		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](-5)
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a.b/c"}}
+	})
+	DefaultPod(pod)
+	preparePod(pod, nil)
+	if got := *pod.Spec.TerminationGracePeriodSeconds; got != 1 {
+		t.Errorf("a negative grace became %d s, want 1", got)
+	}
+	if c := pod.Status.Conditions; len(c) != 1 || !c[0].LastTransitionTime.Time.Equal(testTime) {
+		t.Errorf("a gated pod's conditions say not since when: %+v", c)
 	}
 }

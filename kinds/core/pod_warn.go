@@ -2,9 +2,11 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -45,6 +47,7 @@ func WarnPodTemplate(t *corev1.PodTemplateSpec, path *field.Path) []string {
 		}
 	}
 	w.nodeLabels(&t.Spec, spec)
+	w.podTerms(t.Spec.Affinity, spec.Child("affinity"))
 	w.volumes(t.Spec.Volumes, spec.Child("volumes"))
 	w.lists(&t.Spec, spec)
 	w.ports(&t.Spec, spec)
@@ -76,26 +79,56 @@ var deprecatedNodeLabels = map[string]string{
 	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
 }
 
+// nodeTerm warns of labels that nodes will not have for ever.
+func (w *warnings) nodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) {
+	for i, r := range t.MatchExpressions {
+		if what, old := deprecatedNodeLabels[r.Key]; old {
+			w.at(at.Child("matchExpressions").Index(i).Child("key"), "%s is %s", r.Key, what)
+		}
+	}
+}
+
+// podTerms warns of terms about other pods that no pod can meet.
+func (w *warnings) podTerms(a *corev1.Affinity, path *field.Path) {
+	if a == nil {
+		return
+	}
+	terms := func(at *field.Path, hard []corev1.PodAffinityTerm, soft []corev1.WeightedPodAffinityTerm) {
+		missing := func(s *metav1.LabelSelector, at *field.Path) {
+			if s == nil {
+				w.at(at.Child("labelSelector"), selectsNothing)
+			}
+		}
+		for i := range hard {
+			missing(hard[i].LabelSelector, at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i))
+		}
+		for i := range soft {
+			missing(soft[i].PodAffinityTerm.LabelSelector, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"))
+		}
+	}
+	if p := a.PodAffinity; p != nil {
+		terms(path.Child("podAffinity"), p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		terms(path.Child("podAntiAffinity"), p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+const selectsNothing = "a null labelSelector results in matching no pod"
+
 func (w *warnings) nodeLabels(s *corev1.PodSpec, path *field.Path) {
 	for key := range s.NodeSelector {
 		if what, old := deprecatedNodeLabels[key]; old {
 			w.at(path.Child("nodeSelector").Key(key), "%s", what)
 		}
 	}
-	term := func(t *corev1.NodeSelectorTerm, at *field.Path) {
-		for i, r := range t.MatchExpressions {
-			if what, old := deprecatedNodeLabels[r.Key]; old {
-				w.at(at.Child("matchExpressions").Index(i).Child("key"), "%s is %s", r.Key, what)
-			}
-		}
-	}
 	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
 		n, at := s.Affinity.NodeAffinity, path.Child("affinity", "nodeAffinity")
 		for i := range requiredTerms(n) {
-			term(&requiredTerms(n)[i], at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i))
+			w.nodeTerm(&requiredTerms(n)[i], at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i))
 		}
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			term(&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))
+			w.nodeTerm(&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))
 		}
 	}
 	for i, c := range s.TopologySpreadConstraints {
@@ -104,7 +137,7 @@ func (w *warnings) nodeLabels(s *corev1.PodSpec, path *field.Path) {
 			w.at(at.Child("topologyKey"), "%s is %s", c.TopologyKey, what)
 		}
 		if c.LabelSelector == nil {
-			w.at(at.Child("labelSelector"), "a null labelSelector results in matching no pod")
+			w.at(at.Child("labelSelector"), selectsNothing)
 		}
 	}
 }
@@ -129,6 +162,12 @@ func (w *warnings) volumes(list []corev1.Volume, path *field.Path) {
 			if gone.used {
 				w.at(at.Child(gone.name), "%s", gone.what)
 			}
+		}
+		if v.Projected != nil && slices.Contains(v.Projected.Sources, corev1.VolumeProjection{}) {
+			w.list = append(w.list, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
+		}
+		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
+			w.list = append(w.list, WarnClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 	}
 }
@@ -166,7 +205,11 @@ func (w *warnings) env(list []corev1.EnvVar, path *field.Path) {
 }
 
 func (w *warnings) fractions(list corev1.ResourceList, path *field.Path) {
-	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+	w.fractionsOf(list, path, corev1.ResourceMemory, corev1.ResourceEphemeralStorage)
+}
+
+func (w *warnings) fractionsOf(list corev1.ResourceList, path *field.Path, bytes ...corev1.ResourceName) {
+	for _, name := range bytes {
 		if amount, there := list[name]; there && amount.MilliValue()%1000 != 0 {
 			w.at(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", amount.String())
 		}

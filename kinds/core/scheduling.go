@@ -196,6 +196,13 @@ func checkNodeTerm(p *problems, term *corev1.NodeSelectorTerm, strict bool, path
 	}
 }
 
+// ValidateTolerations checks the tolerations of a pod, or of what is added to one.
+func ValidateTolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
+	var p problems
+	checkTolerations(&p, list, path)
+	return p.list
+}
+
 func checkTolerations(p *problems, list []corev1.Toleration, path *field.Path) {
 	for i, t := range list {
 		at := path.Index(i)
@@ -216,10 +223,12 @@ func checkTolerations(p *problems, list []corev1.Toleration, path *field.Path) {
 			if t.Value != "" {
 				p.invalid(at.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'")
 			}
-		default:
+		case corev1.TolerationOpLt, corev1.TolerationOpGt:
 			// The comparing operators are known, but their feature (TaintTolerationComparisonOperators) is off.
 			p.add(field.NotSupported(at.Child("operator"), t.Operator,
 				[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
+		default:
+			p.add(field.NotSupported(at.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 		}
 		if t.Effect != "" {
 			checkTaintEffect(p, t.Effect, at.Child("effect"))

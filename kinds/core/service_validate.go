@@ -185,8 +185,13 @@ func checkClusterIPs(p *problems, s *corev1.Service, was []string, path *field.P
 		p.invalid(at, ips, "may specify no more than one IP for each IP family")
 	}
 	for i, ip := range ips {
-		if i < len(s.Spec.IPFamilies) && familyOf(ip) != s.Spec.IPFamilies[i] {
-			p.invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", s.Spec.IPFamilies[i], i))
+		if i >= len(s.Spec.IPFamilies) {
+			break
+		}
+		switch family := s.Spec.IPFamilies[i]; family {
+		case familyOf(ip):
+		case corev1.IPv4Protocol, corev1.IPv6Protocol: // any other was refused above
+			p.invalid(at.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", family, i))
 		}
 	}
 }

@@ -19,7 +19,7 @@ func checkSharedSources(s *sourceCheck, v *corev1.VolumeSource, volume string) {
 	s.one("nfs", v.NFS != nil, func(at *field.Path) { checkNFS(s.problems, v.NFS, at) })
 	s.one("iscsi", v.ISCSI != nil, func(at *field.Path) {
 		i := v.ISCSI
-		checkISCSI(s.problems, i.TargetPortal, i.IQN, i.Lun, i.InitiatorName, (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil, at)
+		checkISCSI(s.problems, i.TargetPortal, i.IQN, i.Lun, i.InitiatorName, (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil, foreignISCSIName, at)
 		if i.InitiatorName != nil && len(volume+":"+i.TargetPortal) > 64 {
 			s.invalid(s.path.Child("name"), volume, iscsiNameTooLong)
 		}
@@ -91,26 +91,32 @@ var (
 
 const iscsiNameTooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
 
-func checkISCSI(p *problems, portal, iqn string, lun int32, initiator *string, secretMissing bool, at *field.Path) {
+// Clients know what is said of an iSCSI name of no known form by two texts: in a pod, and in a persistent volume.
+const (
+	foreignISCSIName = "must be valid format starting with iqn, eui, or naa"
+	wrongISCSIName   = "must be valid format"
+)
+
+func checkISCSI(p *problems, portal, iqn string, lun int32, initiator *string, secretMissing bool, foreign string, at *field.Path) {
 	p.needs(at.Child("targetPortal"), portal)
 	if p.needs(at.Child("iqn"), iqn) {
-		checkISCSIName(p, iqn, at.Child("iqn"))
+		checkISCSIName(p, iqn, foreign, at.Child("iqn"))
 	}
 	p.between(at.Child("lun"), int64(lun), 0, 255)
 	if secretMissing {
 		p.required(at.Child("secretRef"), "")
 	}
 	if initiator != nil {
-		checkISCSIName(p, *initiator, at.Child("initiatorname"))
+		checkISCSIName(p, *initiator, foreign, at.Child("initiatorname"))
 	}
 }
 
-func checkISCSIName(p *problems, name string, at *field.Path) {
+func checkISCSIName(p *problems, name, foreign string, at *field.Path) {
 	form := map[string]*regexp.Regexp{"iqn": iqnForm, "eui": euiForm, "naa": naaForm}[name[:min(3, len(name))]]
 	if form == nil {
-		p.invalid(at, name, "must be valid format starting with iqn, eui, or naa")
+		p.invalid(at, name, foreign)
 	} else if !form.MatchString(name) {
-		p.invalid(at, name, "must be valid format")
+		p.invalid(at, name, wrongISCSIName)
 	}
 }
 

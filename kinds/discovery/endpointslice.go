@@ -119,7 +119,7 @@ func prepareSlice(s, old *discoveryv1.EndpointSlice) {
 func warnSlice(s, old *discoveryv1.EndpointSlice) []string {
 	var warnings []string
 	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
-		warnings = append(warnings, "addressType: FQDN endpoints are deprecated")
+		warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
 	}
 	if s.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io" || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return warnings // written by a controller that normalizes addresses

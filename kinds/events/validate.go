@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -75,7 +76,12 @@ func validateStrictly(e, old *corev1.Event) field.ErrorList {
 		return append(errs, validateStrictUpdate(e, old)...)
 	}
 	errs = append(errs, validateSeries(e.Series)...)
-	errs = append(errs, rule.Subdomain(e.Name, field.NewPath("metadata", "name"))...)
+	if e.Name != "" {
+		errs = append(errs, rule.Subdomain(e.Name, field.NewPath("metadata", "name"))...)
+	}
+	if e.GenerateName != "" {
+		errs = append(errs, rule.Invalid(e.GenerateName, field.NewPath("metadata", "generateName"), apivalidation.NameIsDNSSubdomain(e.GenerateName, true))...)
+	}
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}

@@ -2,7 +2,6 @@
 package node
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -10,10 +9,10 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds/core"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
@@ -79,7 +78,7 @@ func validateStandardResource(name corev1.ResourceName, path *field.Path) field.
 }
 
 func validateTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+	errs := core.ValidateTolerations(tolerations, path)
 	type key struct {
 		key, value string
 		operator   corev1.TolerationOperator
@@ -88,42 +87,11 @@ func validateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 	seen := map[key]bool{}
 	for i := range tolerations {
 		t, at := &tolerations[i], path.Index(i)
-		errs = append(errs, validateToleration(t, at)...)
 		k := key{t.Key, t.Value, t.Operator, t.Effect}
 		if seen[k] {
 			errs = append(errs, field.Duplicate(at, *t))
 		}
 		seen[k] = true
-	}
-	return errs
-}
-
-func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	operator := path.Child("operator")
-	if t.Key != "" {
-		errs = append(errs, metav1validation.ValidateLabelName(t.Key, path.Child("key"))...)
-	} else if t.Operator != corev1.TolerationOpExists {
-		errs = append(errs, field.Invalid(operator, t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
-	}
-	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		errs = append(errs, field.Invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
-	}
-	switch t.Operator {
-	case corev1.TolerationOpEqual, "":
-		if messages := validation.IsValidLabelValue(t.Value); len(messages) > 0 {
-			errs = append(errs, field.Invalid(operator, t.Value, strings.Join(messages, ";")))
-		}
-	case corev1.TolerationOpExists:
-		if t.Value != "" {
-			errs = append(errs, field.Invalid(operator, t.Value, fmt.Sprintf("value must be empty when `operator` is '%s'", corev1.TolerationOpExists)))
-		}
-	default:
-		errs = append(errs, field.NotSupported(operator, t.Operator,
-			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
-	}
-	if t.Effect != "" {
-		errs = append(errs, rule.InOrder(t.Effect, path.Child("effect"), corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
 	}
 	return errs
 }

@@ -45,6 +45,7 @@ func validateAttachment(a, old *storagev1.VolumeAttachment) field.ErrorList {
 		errs = append(errs, field.Forbidden(source, exactlyOne))
 	case volume != nil && *volume == "":
 		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+		errs = append(errs, rule.Subdomain(*volume, source.Child("persistentVolumeName"))...)
 	case volume != nil:
 		errs = append(errs, rule.Subdomain(*volume, source.Child("persistentVolumeName"))...)
 	case inline.CSI == nil: // an inline volume of a pod that was migrated from an in-tree driver

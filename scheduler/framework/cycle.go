@@ -141,12 +141,14 @@ func (s *Simulation) Undo() {
 
 func (s *Simulation) add(p *Pod, node int) {
 	s.f.nodes.AddPod(p, s.f.nodes.Name[node])
+	s.f.nodes.simulated++
 	s.follow(p, node, 1)
 }
 
 func (s *Simulation) remove(p *Pod) {
 	node := p.node
 	s.f.nodes.RemovePod(p)
+	s.f.nodes.simulated++
 	s.follow(p, node, -1)
 }
 

@@ -25,6 +25,7 @@ const (
 	StorageClassChanged
 	CSINodeChanged
 	NamespaceChanged
+	PolicyChanged
 	AnyEvent EventKind = 1<<iota - 1
 )
 

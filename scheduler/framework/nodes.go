@@ -2,6 +2,7 @@ package framework
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +52,7 @@ type Nodes struct {
 	objects, pods journal
 	imageEpoch    uint64
 	spaceEpoch    uint64
+	simulated     uint64 // changes of pods that simulations made and took back
 }
 
 // NewNodes makes an empty state.
@@ -168,8 +170,15 @@ func (n *Nodes) SetNode(node *corev1.Node) *corev1.Node {
 // sameForScheduling ignores what heartbeats change.
 func sameForScheduling(a, b *corev1.Node) bool {
 	return a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) && equality.Semantic.DeepEqual(a.Status.Images, b.Status.Images)
+		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable) && equality.Semantic.DeepEqual(a.Status.Images, b.Status.Images) &&
+		slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, SameCondition)
 }
+
+// SameCondition tells whether two conditions of a node say the same, whenever they said it last.
+func SameCondition(a, b corev1.NodeCondition) bool { return a.Type == b.Type && a.Status == b.Status }
+
+// Touch records that what is known of a node besides its object changed, so that plugins of every scope judge it again.
+func (n *Nodes) Touch(i int) { n.objects.add(i) }
 
 // RemoveNode removes a node's object; its pods stay counted until they are removed.
 func (n *Nodes) RemoveNode(name string) {

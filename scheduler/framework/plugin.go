@@ -148,6 +148,12 @@ type ScorePlugin interface {
 	Normalization() Normalization
 }
 
+// BatchScore is a ScorePlugin of scope OnCluster that rates many nodes at once: it writes the score of each of in to the node's place in scores. It must say the same as
+// Score.
+type BatchScore interface {
+	ScoreAll(c *Cycle, in Bits, scores []int64)
+}
+
 // Normalizer turns the raw scores of the feasible nodes into 0..MaxScore, in place.
 type Normalizer interface {
 	Normalize(c *Cycle, feasible Bits, scores []int64)

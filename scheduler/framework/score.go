@@ -60,8 +60,12 @@ func (f *Profile) scoreAll(c *Cycle) error {
 		if contains(c.skipScore, w.Name()) {
 			continue
 		}
-		for i := range f.feasible.All() {
-			f.scratch[i] = w.Score(c, i)
+		if batch, ok := w.ScorePlugin.(BatchScore); ok {
+			batch.ScoreAll(c, f.feasible, f.scratch)
+		} else {
+			for i := range f.feasible.All() {
+				f.scratch[i] = w.Score(c, i)
+			}
 		}
 		f.normalize(c, w.ScorePlugin, w.weight, f.scratch, true)
 	}
