@@ -2,7 +2,7 @@
 //
 //	func main() { command.Main(command.WithPlugin("ByName", byname.New)) }
 //
-// is a whole scheduler binary; a KubeSchedulerConfiguration enables the plugin in a profile. See examples/scheduler-plugin.
+// is a whole scheduler binary; a KubeSchedulerConfiguration enables the plugin in a profile.
 //
 // It reaches the API over HTTPS, as its kubeconfig or service account says, so that it serves beside the scheduler in `yare server` (for pods of other
 // schedulerNames), or any cluster of Kubernetes 1.36. What it may do there is what Kubernetes grants kube-scheduler and, for SchedulingPolicies, the role
