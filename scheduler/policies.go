@@ -13,6 +13,7 @@ import (
 
 	"github.com/yare-project/yare/api/scheduling/v1alpha1"
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/explain"
 	"github.com/yare-project/yare/scheduler/framework"
 	"github.com/yare-project/yare/scheduler/policy"
 )
@@ -34,6 +35,7 @@ func (s *Scheduler) policyChanged(new *v1alpha1.SchedulingPolicy, name string) {
 			s.config.Log.Error("SchedulingPolicy not understood; it has no effect", "policy", name, "error", err)
 		}
 	}
+	s.explained = explain.Cache{} // it heeds nodes, pods and namespaces only
 	s.wake(&framework.Event{Kind: framework.PolicyChanged, Slot: -1})
 }
 

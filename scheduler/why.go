@@ -92,7 +92,7 @@ var eventNames = []struct {
 	{framework.NodeTaints, "a node's taints or cordon"}, {framework.NodeOther, "a node's annotations"}, {framework.PodAdded, "a pod assigned"}, {framework.PodRemoved, "a pod gone"},
 	{framework.PodShrunk, "a pod that asks for less"}, {framework.PodLabels, "a pod's labels"}, {framework.SelfChanged, "the pod itself"}, {framework.VolumeChanged, "a persistent volume"},
 	{framework.ClaimChanged, "a claim"}, {framework.StorageClassChanged, "a storage class"}, {framework.CSINodeChanged, "a node's storage drivers"},
-	{framework.NamespaceChanged, "a namespace's labels"},
+	{framework.NamespaceChanged, "a namespace's labels"}, {framework.PolicyChanged, "a scheduling policy"},
 }
 
 func kindNames(kinds framework.EventKind) []string {

@@ -38,9 +38,8 @@ type Managers struct {
 	shaper func() objectShaper
 	// structure is the kind's Go type; nil if it is no struct with metadata.
 	structure func() reflect.Type
-
-	walkerOnce sync.Once
-	walker     *rootWalker
+	// walker compares objects of that type as its schema says; nil if it can't, or if there is none.
+	walker func() *rootWalker
 }
 
 type managerKey struct {
@@ -57,6 +56,14 @@ func For(k *kind.Kind, types managedfields.TypeConverter) *Managers {
 		}
 		return nil
 	}
+	m.walker = sync.OnceValue(func() *rootWalker {
+		types, ok := m.types.(*Types)
+		t := m.structure()
+		if !ok || t == nil {
+			return nil
+		}
+		return newRootWalker(t, types.form(k.Hub))
+	})
 	m.shaper = sync.OnceValue(func() objectShaper { return newObjectShaper(m.structure(), m.unowned("")) })
 	return m
 }

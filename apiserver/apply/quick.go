@@ -60,7 +60,7 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 			}
 		}
 	}
-	w := m.walkerOf(f)
+	w := m.walker()
 	if w == nil || reflect.TypeOf(live) != reflect.TypeOf(obj) {
 		return false
 	}
@@ -111,16 +111,6 @@ func same(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 }
 
-// walkerOf is the walker of the kind's Go type, or nil.
-func (m *Managers) walkerOf(f form) *rootWalker {
-	m.walkerOnce.Do(func() {
-		if t := m.structure(); t != nil {
-			m.walker = newRootWalker(t, f)
-		}
-	})
-	return m.walker
-}
-
 // reassign gives what has changed to self and takes it, and what has gone, from everybody else.
 func reassign(owners []owner, change *typed.Comparison, self metav1.ManagedFieldsEntry) ([]owner, error) {
 	taken := change.Modified.Union(change.Added)
@@ -128,27 +118,22 @@ func reassign(owners []owner, change *typed.Comparison, self metav1.ManagedField
 	found := false
 	out := owners[:0]
 	for _, o := range owners {
-		left := o.set
-		switch {
-		case same(&o.entry, &self) && !mine.Empty():
+		if same(&o.entry, &self) && !mine.Empty() {
 			found = true
 			o.entry.Time = now()
-			left = left.Difference(change.Removed).Union(mine)
-		default:
-			if both := left.Intersection(taken); !both.Empty() {
-				left = left.Difference(both)
+			if err := o.become(o.set.Difference(change.Removed).Union(mine)); err != nil {
+				return nil, err
 			}
-			if !change.Removed.Empty() {
-				left = left.Difference(change.Removed)
-			}
-		}
-		if left.Empty() {
+			out = append(out, o)
 			continue
 		}
-		if err := o.become(left); err != nil {
+		remains, err := o.lose(taken, change.Removed)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, o)
+		if remains {
+			out = append(out, o)
+		}
 	}
 	if found || mine.Empty() {
 		return out, nil
@@ -157,6 +142,21 @@ func reassign(owners []owner, change *typed.Comparison, self metav1.ManagedField
 	o := owner{entry: self}
 	err := o.become(mine)
 	return append(out, o), err
+}
+
+// lose takes fields from an owner: false if none is left to it.
+func (o *owner) lose(taken, removed *fieldpath.Set) (remains bool, err error) {
+	left := o.set
+	if both := left.Intersection(taken); !both.Empty() {
+		left = left.Difference(both)
+	}
+	if !removed.Empty() {
+		left = left.Difference(removed)
+	}
+	if left.Empty() {
+		return false, nil
+	}
+	return true, o.become(left)
 }
 
 // become encodes a set if it is not what the owner has already.

@@ -96,15 +96,16 @@ func keeps(owners []owner, self *metav1.ManagedFieldsEntry, set *fieldpath.Set) 
 
 // merge merges a configuration into those top-level fields of live that it has.
 func merge(live kind.Object, config *unstructured.Unstructured, want *typed.TypedValue, f form) (before, after *typed.TypedValue, err error) {
-	part := shallow(live)
-	stored.MetaOf(part.Interface().(kind.Object)).ManagedFields = nil
-	for i, t := 0, part.Type().Elem(); i < t.NumField(); i++ {
+	copied := stored.Shallow(live)
+	copied.SetManagedFields(nil)
+	part := reflect.ValueOf(copied).Elem()
+	for i, t := 0, part.Type(); i < t.NumField(); i++ {
 		name := jsonName(t.Field(i))
 		if _, has := config.Object[name]; !has && name != "" && name != "metadata" {
-			part.Elem().Field(i).SetZero()
+			part.Field(i).SetZero()
 		}
 	}
-	lhs, err := value.NewValueReflect(part.Interface())
+	lhs, err := value.NewValueReflect(copied)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,23 +149,16 @@ func settle(owners []owner, change *typed.Comparison, self metav1.ManagedFieldsE
 			mine = o
 			continue
 		}
-		left := o.set
-		if both := left.Intersection(taken); !both.Empty() {
-			if !force {
-				return nil, false
-			}
-			left = left.Difference(both)
-		}
-		if !change.Removed.Empty() {
-			left = left.Difference(change.Removed)
-		}
-		if left.Empty() {
-			continue
-		}
-		if err := o.become(left); err != nil {
+		if !force && !o.set.Intersection(taken).Empty() {
 			return nil, false
 		}
-		out = append(out, o)
+		remains, err := o.lose(taken, change.Removed)
+		if err != nil {
+			return nil, false
+		}
+		if remains {
+			out = append(out, o)
+		}
 	}
 	if set.Empty() {
 		return out, true
@@ -176,13 +170,6 @@ func settle(owners []owner, change *typed.Comparison, self metav1.ManagedFieldsE
 		return nil, false
 	}
 	return append(out, mine), true
-}
-
-func shallow(o kind.Object) reflect.Value {
-	from := reflect.ValueOf(o).Elem()
-	to := reflect.New(from.Type())
-	to.Elem().Set(from)
-	return to
 }
 
 func jsonName(f reflect.StructField) string {

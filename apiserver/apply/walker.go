@@ -106,7 +106,8 @@ func (b *walkerBuilder) record(t reflect.Type, table *smdschema.Map, at []int) r
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		index := append(slices.Clone(at), i)
 		switch {
-		case name == "-" || name == "managedFields" && t == reflect.TypeFor[metav1.ObjectMeta]() && len(b.within) == 2:
+		case name == "-" || // the object's own managedFields belong to nobody; a template's are like any other field
+			name == "managedFields" && t == reflect.TypeFor[metav1.ObjectMeta]() && len(b.within) == 2:
 			continue
 		case !f.IsExported():
 			return nil

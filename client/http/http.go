@@ -8,7 +8,7 @@ import (
 	"context"
 	"fmt"
 	nethttp "net/http"
-	"strings"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -77,7 +77,7 @@ func (t *Transport) client(gv schema.GroupVersion) (rest.Interface, error) {
 	}
 	config.NegotiatedSerializer = t.codecs.WithoutConversion()
 	config.ContentType = runtime.ContentTypeProtobuf
-	if strings.HasSuffix(gv.Group, ".yare.io") { // Yare's own kinds have no protobuf form
+	if !hasProtobuf(gv) {
 		config.ContentType = runtime.ContentTypeJSON
 	}
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -87,6 +87,18 @@ func (t *Transport) client(gv schema.GroupVersion) (rest.Interface, error) {
 	}
 	t.clients[gv] = c
 	return c, nil
+}
+
+// hasProtobuf tells whether all of a version's own types have a protobuf form. Yare's kinds have none.
+func hasProtobuf(gv schema.GroupVersion) bool {
+	for _, t := range client.Scheme().KnownTypes(gv) {
+		if _, ok := reflect.New(t).Interface().(interface {
+			MarshalToSizedBuffer([]byte) (int, error)
+		}); !ok && t.PkgPath() != reflect.TypeFor[metav1.ObjectMeta]().PkgPath() {
+			return false
+		}
+	}
+	return true
 }
 
 // request addresses ref with a verb of HTTP.

@@ -80,9 +80,9 @@ func validate(s, _ *service) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
 	want := spec.Version + "." + spec.Group
-	for at, name := range map[string]string{"name": s.Name, "generateName": s.GenerateName} {
-		if name != "" && name != want {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", at), name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+	for _, given := range []struct{ field, name string }{{"name", s.Name}, {"generateName", s.GenerateName}} {
+		if given.name != "" && given.name != want {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", given.field), given.name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 		}
 	}
 	switch {

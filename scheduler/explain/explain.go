@@ -94,6 +94,13 @@ func candidates(c *framework.Cycle, d *framework.Diagnosis) []int {
 		missing float64
 	}
 	n := c.Nodes
+	missing := shortage(c)
+	nearer := func(a, b near) int {
+		if a.missing != b.missing {
+			return cmp.Compare(a.missing, b.missing)
+		}
+		return strings.Compare(n.Name[a.slot], n.Name[b.slot])
+	}
 	groups := map[*framework.Status][]near{}
 	var order []*framework.Status
 	for i := range n.Valid.All() {
@@ -105,14 +112,13 @@ func candidates(c *framework.Cycle, d *framework.Diagnosis) []int {
 		if !met {
 			order = append(order, s)
 		}
-		at := near{i, missing(c, i)}
-		k, _ := slices.BinarySearchFunc(best, at, func(a, b near) int {
-			return cmp.Or(cmp.Compare(a.missing, b.missing), strings.Compare(n.Name[a.slot], n.Name[b.slot]))
-		})
-		if k < perRefusal {
-			best = slices.Insert(best, k, at)
-			groups[s] = best[:min(len(best), perRefusal)]
+		at := near{i, missing(i)}
+		if len(best) == perRefusal && nearer(best[perRefusal-1], at) < 0 {
+			continue
 		}
+		k, _ := slices.BinarySearchFunc(best, at, nearer)
+		best = slices.Insert(best, k, at)
+		groups[s] = best[:min(len(best), perRefusal)]
 	}
 	var out []int
 	for k := 0; k < perRefusal; k++ { // the best of each refusal before the second best of any
@@ -125,16 +131,24 @@ func candidates(c *framework.Cycle, d *framework.Diagnosis) []int {
 	return out
 }
 
-// missing is how much of its requests a node lacks for the pod, as a part of the node.
-func missing(c *framework.Cycle, i int) (sum float64) {
-	n := c.Nodes
-	for _, a := range c.Pod.Requests {
-		all := n.Allocatable[a.Resource][i]
-		if lacks := a.Value - (all - n.Used[a.Resource][i]); lacks > 0 {
-			sum += float64(lacks) / float64(max(all, 1))
-		}
+// shortage makes the function of how much of its requests a node lacks for the pod, as a part of the node.
+func shortage(c *framework.Cycle) func(node int) float64 {
+	type column struct {
+		wanted    int64
+		all, used []int64
 	}
-	return sum
+	var columns []column
+	for _, a := range c.Pod.Requests {
+		columns = append(columns, column{a.Value, c.Nodes.Allocatable[a.Resource], c.Nodes.Used[a.Resource]})
+	}
+	return func(i int) (sum float64) {
+		for _, r := range columns {
+			if lacks := r.wanted - (r.all[i] - r.used[i]); lacks > 0 {
+				sum += float64(lacks) / float64(max(r.all[i], 1))
+			}
+		}
+		return sum
+	}
 }
 
 // onNode is what would let the pod onto node i as the pods there are.

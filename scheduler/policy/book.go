@@ -97,8 +97,13 @@ func (b *Book) SetNumbers(source string, all map[string]map[string]float64, chan
 		if maps.Equal(before[node], all[node]) {
 			return
 		}
+		i, known := b.nodes.Lookup(node)
+		if !known && all[node] == nil { // it is gone for good
+			delete(b.version, node)
+			return
+		}
 		b.version[node]++
-		if i, ok := b.nodes.Lookup(node); ok {
+		if known {
 			b.nodes.Touch(i)
 			changed(i)
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,20 +126,11 @@ func (s *score) points(x float64) int64 {
 
 // selects tells whether the policy concerns the pod.
 func (p *compiled) selects(pod *framework.Pod, scheduler string, nodes *framework.Nodes) bool {
-	if len(p.schedulers) > 0 && !contains(p.schedulers, scheduler) {
+	if len(p.schedulers) > 0 && !slices.Contains(p.schedulers, scheduler) {
 		return false
 	}
 	if !p.pods.Matches(labels.Set(pod.Object.Labels)) {
 		return false
 	}
 	return p.namespaces == nil || p.namespaces.Matches(nodes.NamespaceLabels(pod.Object.Namespace))
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
