@@ -12,6 +12,7 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/yare-project/yare/bench"
+	"github.com/yare-project/yare/internal/freeport"
 	"github.com/yare-project/yare/node/cri/fake"
 	"github.com/yare-project/yare/server"
 )
@@ -23,12 +24,8 @@ func startCluster(t *testing.T) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find("127.0.0.1")
 	if err != nil {
-		t.Fatal(err)
-	}
-	port := agent.Addr().(*net.TCPAddr).Port
-	if err := agent.Close(); err != nil {
 		t.Fatal(err)
 	}
 	c := &server.Config{

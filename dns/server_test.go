@@ -15,6 +15,8 @@ import (
 	mdns "github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/yare-project/yare/internal/freeport"
 )
 
 // upstream is a resolver on loopback that counts what it is asked.
@@ -27,12 +29,12 @@ type upstream struct {
 func startUpstream(t *testing.T, answer func(q mdns.Question, tcp bool) *mdns.Msg) *upstream {
 	t.Helper()
 	u := &upstream{answer: answer}
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	u.address = closedPort(t)
+	packets, err := net.ListenPacket("udp", u.address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.address = netip.MustParseAddrPort(packets.LocalAddr().String())
-	listener, err := net.Listen("tcp", packets.LocalAddr().String())
+	listener, err := net.Listen("tcp", u.address.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +170,11 @@ func TestWithoutUpstreamsTheAnswerIsServerFailure(t *testing.T) {
 
 func closedPort(t *testing.T) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	port, err := freeport.Find("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	return netip.MustParseAddrPort(c.LocalAddr().String())
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))
 }
 
 func TestOddQueries(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
-	mathrand "math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,6 +30,7 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 	"k8s.io/utils/ptr"
 
+	"github.com/yare-project/yare/internal/freeport"
 	"github.com/yare-project/yare/internal/kubeconfig"
 	"github.com/yare-project/yare/node/cri/fake"
 	"github.com/yare-project/yare/server"
@@ -96,16 +95,11 @@ func startQuick(t *testing.T, adjust ...func(*server.Config)) *quick {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	// Below the ports that the kernel gives to outgoing connections, one of which may take a port before it is listened on.
-	for range 100 {
-		port := 10000 + mathrand.IntN(15000)
-		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
+	port, err := freeport.Find("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return 0
+	return port
 }
 
 // logWriter shows the cluster's log with the test that it belongs to.

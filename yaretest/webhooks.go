@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/internal/freeport"
 )
 
 // WebhookServer is where the API server expects the test's webhook server, in the words of controller-runtime's webhook.Options.
@@ -34,13 +35,9 @@ func (s *Server) Webhooks() WebhookServer { return s.hooks }
 func (w *WebhookServer) prepare(s *Server, o *settings) error {
 	w.Host, w.Port = o.hookHost, o.hookPort
 	if w.Port == 0 {
-		probe, err := net.Listen("tcp", net.JoinHostPort(w.Host, "0"))
-		if err != nil {
+		var err error
+		if w.Port, err = freeport.Find(w.Host); err != nil {
 			return fmt.Errorf("a port for webhooks: %w", err)
-		}
-		w.Port = probe.Addr().(*net.TCPAddr).Port
-		if err := probe.Close(); err != nil {
-			return err
 		}
 	}
 	names, ips := []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
