@@ -76,6 +76,10 @@ func (p *plane) addNode(name, cpu string, taints ...corev1.Taint) {
 	if _, err := p.api.CoreV1().Nodes().Create(p.Context(), n, metav1.CreateOptions{}); err != nil {
 		p.Fatal(err)
 	}
+	p.until("the taint of a new node is off", func() bool {
+		n, err := p.api.CoreV1().Nodes().Get(p.Context(), name, metav1.GetOptions{})
+		return err == nil && len(n.Spec.Taints) == len(taints)
+	})
 }
 
 func (p *plane) addPod(name, cpu string) {
