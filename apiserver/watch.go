@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -65,27 +66,24 @@ func (x *exchange) negotiateWatch(list bool) error {
 }
 
 func (x *exchange) stream(ctx context.Context, w *verbs.Watch, e *eventWriter) error {
-	sent := x.server.metrics.events.WithLabelValues(x.route.ref.Group, x.route.ref.Resource)
+	e.sent = x.server.metrics.events.WithLabelValues(x.route.ref.Group, x.route.ref.Resource)
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
 			return nil // the stream just ends: the client comes back from where it is
 		}
 		verbs.ReadyEvents(ctx, x.route.served.Version, events)
-		for i := range events {
-			if err := e.add(events[i]); err != nil {
-				if ctx.Err() != nil || e.send != nil {
-					return nil
-				}
-				x.server.cfg.Log.Error("an event could not be encoded", "path", x.req.URL.Path, "error", err)
-				return nil
-			}
-		}
-		if err := e.flush(); err != nil {
+		if !e.write(ctx, events) {
 			return nil
 		}
 		x.leave() // it has begun
-		sent.Add(float64(len(events)))
+		if !e.carried() {
+			continue
+		}
+		w.Carry(ctx, e.shard(), e)
+		if !e.write(ctx, e.takeRest()) {
+			return nil
+		}
 	}
 }
 
@@ -103,6 +101,10 @@ type eventWriter struct {
 	// send, if set, takes each event's frame by itself.
 	send    func(frame []byte) error
 	control *http.ResponseController
+	sent    prometheus.Counter
+
+	prompt promptWriter  // of a watch that is carried
+	rest   []verbs.Event // what Deliver left
 }
 
 func (x *exchange) newEventWriter() (*eventWriter, error) {
@@ -117,12 +119,27 @@ func (x *exchange) newEventWriter() (*eventWriter, error) {
 	return e, nil
 }
 
+// write sends events, waiting for the client where it must. False: the stream is to end.
+func (e *eventWriter) write(ctx context.Context, events []verbs.Event) bool {
+	for i := range events {
+		if err := e.add(events[i]); err != nil {
+			if ctx.Err() == nil && e.send == nil {
+				e.x.server.cfg.Log.Error("an event could not be encoded", "path", e.x.req.URL.Path, "error", err)
+			}
+			return false
+		}
+	}
+	if e.flush() != nil {
+		return false
+	}
+	e.sent.Add(float64(len(events)))
+	return true
+}
+
 func (e *eventWriter) add(event verbs.Event) error {
-	doc, err := e.document(event)
-	if err != nil {
+	if err := e.append(event); err != nil {
 		return err
 	}
-	e.buffer = codec.AppendEvent(e.buffer, e.x.accept.Media, string(event.Type), doc)
 	if e.send != nil {
 		err := e.send(e.buffer)
 		e.buffer = e.buffer[:0]
@@ -132,6 +149,14 @@ func (e *eventWriter) add(event verbs.Event) error {
 		return e.flush()
 	}
 	return nil
+}
+
+func (e *eventWriter) append(event verbs.Event) error {
+	doc, err := e.document(event)
+	if err == nil {
+		e.buffer = codec.AppendEvent(e.buffer, e.x.accept.Media, string(event.Type), doc)
+	}
+	return err
 }
 
 // hurry gives the client its time to read what is sent next. One that does not read holds up nobody, as each watch is a position in the ring of
@@ -149,10 +174,7 @@ func (e *eventWriter) flush() error {
 	}
 	e.hurry()
 	_, err := e.x.w.Write(e.buffer)
-	if cap(e.buffer) > keptFrames {
-		e.buffer = nil
-	}
-	e.buffer = e.buffer[:0]
+	e.empty()
 	if err == nil {
 		err = e.x.w.FlushError()
 		if errors.Is(err, http.ErrNotSupported) {
@@ -160,6 +182,14 @@ func (e *eventWriter) flush() error {
 		}
 	}
 	return err
+}
+
+// empty lets the buffer's content go, and a large buffer with it.
+func (e *eventWriter) empty() {
+	if cap(e.buffer) > keptFrames {
+		e.buffer = nil
+	}
+	e.buffer = e.buffer[:0]
 }
 
 // document is the object of an event in the client's form.

@@ -186,6 +186,8 @@ type Watch interface {
 	// Next waits for events and returns all that are ready, oldest first, at least one. The slice is shared: read only.
 	// ErrCompacted: the reader fell out of the ring and must list again. ErrClosed: the store or the watch closed.
 	Next(ctx context.Context) ([]Event, error)
+	// Ready is Next without waiting: what is ready, which may be nothing.
+	Ready() ([]Event, error)
 	// Progress is the newest revision up to which every event of the table has been returned by Next.
 	Progress() Revision
 	Close()

@@ -31,6 +31,7 @@ func (s *streams) remove(w *Watch) {
 
 // retire ends the resource's watches, now and from now on.
 func (r *Resource) retire() {
+	defer r.carriers.dismiss()
 	r.streams.mu.Lock()
 	defer r.streams.mu.Unlock()
 	r.streams.retired = true

@@ -79,6 +79,7 @@ type Resource struct {
 	// scaleFields track the owners of what the scale subresource shows.
 	scaleFields *apply.Managers
 	streams     streams
+	carriers    carriers
 	seal        *sealing // nil: plain on disk
 	// lookup finds the resource of an attendant.
 	lookup func(schema.GroupResource) (*Resource, bool)

@@ -159,6 +159,7 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	if w.first() {
 		return w.buffer, nil
 	}
+	w.bookmark()
 	for len(w.buffer) == 0 {
 		events, err := w.source.Next(w.wait(ctx))
 		switch {

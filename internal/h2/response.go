@@ -262,13 +262,18 @@ func (c *conn) data(st *stream, p []byte, last bool) error {
 		if last && n == int64(len(p)) {
 			flags = http2.FlagDataEndStream
 		}
-		c.frame(http2.FrameData, flags, st.id, int(n))
-		c.out = append(c.out, p[:n]...)
+		c.piece(st, p[:n], flags)
 		p = p[n:]
-		c.window -= n
-		st.window -= n
 	}
 	return nil
+}
+
+// piece queues a frame of body bytes, which the windows let through. The caller holds mu.
+func (c *conn) piece(st *stream, p []byte, flags http2.Flags) {
+	c.frame(http2.FrameData, flags, st.id, len(p))
+	c.out = append(c.out, p...)
+	c.window -= int64(len(p))
+	st.window -= int64(len(p))
 }
 
 // await waits until there may be room again. The caller holds mu, which is let go meanwhile.

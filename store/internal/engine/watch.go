@@ -34,14 +34,7 @@ func (t *table) Watch(rev store.Revision) (store.Watch, error) {
 
 func (w *watch) Next(ctx context.Context) ([]store.Event, error) {
 	for {
-		select {
-		case <-w.closed:
-			return nil, store.ErrClosed
-		default:
-		}
-		world := w.table.engine.world.Load()
-		s := world.states[w.table.id]
-		events, err := w.read(world, s)
+		events, s, err := w.ready()
 		if err != nil || len(events) > 0 {
 			return events, err
 		}
@@ -49,6 +42,24 @@ func (w *watch) Next(ctx context.Context) ([]store.Event, error) {
 			return nil, err
 		}
 	}
+}
+
+func (w *watch) Ready() ([]store.Event, error) {
+	events, _, err := w.ready()
+	return events, err
+}
+
+// ready also returns the state that it looked at.
+func (w *watch) ready() ([]store.Event, *state, error) {
+	select {
+	case <-w.closed:
+		return nil, nil, store.ErrClosed
+	default:
+	}
+	world := w.table.engine.world.Load()
+	s := world.states[w.table.id]
+	events, err := w.read(world, s)
+	return events, s, err
 }
 
 // read returns what is ready and moves the position.
