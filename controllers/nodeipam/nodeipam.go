@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,15 +53,18 @@ type controller struct {
 	nodes client.Cache[*corev1.Node]
 	api   client.API[*corev1.Node]
 
-	mu sync.Mutex
+	mu     sync.Mutex
+	ranges *Ranges // in use by nodes that the cache shows, or promised
 	// promised are ranges given out that the cache does not show yet, by node.
 	promised map[string]netip.Prefix
+	waiting  map[string]bool // nodes for which none was free
 }
 
 func start(in loop.Inputs, config Config) loop.Reconcile {
-	c := &controller{Config: config, in: in, promised: map[string]netip.Prefix{},
+	c := &controller{Config: config, in: in, promised: map[string]netip.Prefix{}, waiting: map[string]bool{}, ranges: NewRanges(config.Cluster, config.nodeBits()),
 		nodes: client.CacheOf[*corev1.Node](in.Caches, client.CacheOptions{}), api: client.Of[*corev1.Node](in.Transport)}
 	c.nodes.OnChange(func(old, node *corev1.Node) {
+		c.account(old, node)
 		switch {
 		case node == nil:
 			c.forget(old.Name)
@@ -74,18 +78,14 @@ func start(in loop.Inputs, config Config) loop.Reconcile {
 	return c.reconcile
 }
 
+// wakeWaiting has those try again for whom there was no range.
 func (c *controller) wakeWaiting() {
-	for _, n := range c.nodes.List("") {
-		if len(n.Spec.PodCIDRs) == 0 {
-			c.in.Enqueue(loop.Key{Name: n.Name})
-		}
-	}
-}
-
-func (c *controller) forget(node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.promised, node)
+	for name := range c.waiting {
+		c.in.Enqueue(loop.Key{Name: name})
+	}
+	clear(c.waiting)
 }
 
 func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, error) {
@@ -119,65 +119,51 @@ func (c *controller) promise(node string) (netip.Prefix, bool) {
 	if cidr, ok := c.promised[node]; ok {
 		return cidr, true
 	}
-	var taken []netip.Prefix
-	for _, n := range c.nodes.List("") {
-		for _, text := range n.Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				taken = append(taken, p)
-			}
-		}
+	cidr, ok := c.ranges.Free()
+	if !ok {
+		c.waiting[node] = true
+		return cidr, false
 	}
-	for _, p := range c.promised {
-		taken = append(taken, p)
-	}
-	cidr, ok := Free(c.Cluster, c.nodeBits(), taken)
-	if ok {
-		c.promised[node] = cidr
-	}
-	return cidr, ok
+	c.promised[node] = cidr
+	c.ranges.Take(cidr)
+	return cidr, true
 }
 
-// Free finds the first range of the given size in cluster that overlaps none of taken.
-func Free(cluster netip.Prefix, bits int, taken []netip.Prefix) (netip.Prefix, bool) {
-	cluster = cluster.Masked()
-	for at := cluster.Addr(); cluster.Contains(at); {
-		p := netip.PrefixFrom(at, bits)
-		blocker, overlaps := overlapping(p, taken)
-		if !overlaps {
-			return p, true
-		}
-		// Skip all of what is in the way, in steps of our own size.
-		if blocker.Bits() > bits {
-			blocker = p
-		}
-		next, ok := after(blocker)
-		if !ok {
-			break
-		}
-		at = next
+// forget gives back what was promised to a node. Whoever found it in the cache first has taken what it really has.
+func (c *controller) forget(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cidr, ok := c.promised[node]; ok {
+		delete(c.promised, node)
+		c.ranges.Give(cidr)
 	}
-	return netip.Prefix{}, false
 }
 
-func overlapping(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
-	for _, t := range taken {
-		if t.Overlaps(p) {
-			return t.Masked(), true
-		}
+// account keeps the ranges in use in step with the nodes.
+func (c *controller) account(old, node *corev1.Node) {
+	if old != nil && node != nil && slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs) {
+		return
 	}
-	return netip.Prefix{}, false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range ranges(node) {
+		c.ranges.Take(p)
+	}
+	for _, p := range ranges(old) {
+		c.ranges.Give(p)
+	}
 }
 
-// after is the first address behind a range; false at the end of the address space.
-func after(p netip.Prefix) (netip.Addr, bool) {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits() - 1; bit >= 0; bit-- {
-		mask := byte(1) << (7 - bit%8)
-		bytes[bit/8] ^= mask
-		if bytes[bit/8]&mask != 0 { // no carry
-			a, _ := netip.AddrFromSlice(bytes)
-			return a, true
+// ranges are those that a node has; none of what can't be read.
+func ranges(n *corev1.Node) []netip.Prefix {
+	if n == nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
 		}
 	}
-	return netip.Addr{}, false
+	return out
 }

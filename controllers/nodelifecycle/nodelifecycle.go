@@ -78,10 +78,10 @@ type controller struct {
 	pods   client.Cache[*corev1.Pod]
 	api    client.API[*corev1.Node]
 	podAPI client.API[*corev1.Pod]
+	census *census
 	zones  *zones
 
 	mu    sync.Mutex
-	heard map[string]time.Time              // when a node was last heard of
 	ready map[string]corev1.ConditionStatus // as last acted upon
 }
 
@@ -89,8 +89,8 @@ func start(in loop.Inputs, config Config) loop.Reconcile {
 	c := &controller{in: in, config: config, nodes: client.CacheOf[*corev1.Node](in.Caches, client.CacheOptions{}),
 		pods: client.CacheOf[*corev1.Pod](in.Caches, client.CacheOptions{}),
 		api:  client.Of[*corev1.Node](in.Transport), podAPI: client.Of[*corev1.Pod](in.Transport),
-		heard: map[string]time.Time{}, ready: map[string]corev1.ConditionStatus{}}
-	c.zones = newZones(config, c.nodes)
+		census: newCensus(), ready: map[string]corev1.ConditionStatus{}}
+	c.zones = newZones(config, c.census)
 	c.pods.AddIndex(pod.ByNode, pod.NodeOf)
 	c.nodes.OnChange(c.nodeChanged)
 	leases := client.CacheOf[*coordinationv1.Lease](in.Caches, client.CacheOptions{Namespace: corev1.NamespaceNodeLease})
@@ -102,22 +102,18 @@ func start(in loop.Inputs, config Config) loop.Reconcile {
 	return c.reconcile
 }
 
-func (c *controller) hear(node string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.heard[node] = c.in.Clock.Now()
-}
+func (c *controller) hear(node string) { c.census.hear(node, c.in.Clock.Now()) }
 
 func (c *controller) nodeChanged(old, new *corev1.Node) {
-	switch {
-	case new == nil:
+	if new == nil {
 		c.mu.Lock()
-		delete(c.heard, old.Name)
 		delete(c.ready, old.Name)
 		c.mu.Unlock()
 		c.in.Event(old, corev1.EventTypeNormal, "RemovingNode", fmt.Sprintf("Node %s event: Removing Node %s from Controller", old.Name, old.Name))
-		c.wakeAll()
+		c.wake(c.census.leave(old.Name))
 		return
+	}
+	switch {
 	case old == nil:
 		c.hear(new.Name)
 		c.in.Event(new, corev1.EventTypeNormal, "RegisteredNode", fmt.Sprintf("Node %s event: Registered Node %s in Controller", new.Name, new.Name))
@@ -125,15 +121,20 @@ func (c *controller) nodeChanged(old, new *corev1.Node) {
 		c.hear(new.Name)
 	}
 	c.in.Enqueue(loop.KeyOf(new))
-	if old == nil || readyStatus(old) != readyStatus(new) {
-		c.wakeAll() // how many are ready decides for every node whether its pods may be evicted
-	}
+	c.wake(c.census.enter(new))
 }
 
-func (c *controller) wakeAll() {
-	for _, n := range c.nodes.List("") {
-		if readyStatus(n) != corev1.ConditionTrue {
-			c.in.Enqueue(loop.KeyOf(n))
+// wake looks anew at the nodes that are not ready where it matters what share of a zone is, or whether anybody is.
+func (c *controller) wake(shifts []shift) {
+	for _, s := range shifts {
+		zone, all := c.zones.matters(s)
+		if !zone && !all {
+			continue
+		}
+		for _, n := range c.nodes.List("") {
+			if (all || zoneOf(n) == s.zone) && readyStatus(n) != corev1.ConditionTrue {
+				c.in.Enqueue(loop.KeyOf(n))
+			}
 		}
 	}
 }
@@ -172,7 +173,7 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 	if readyStatus(node) == "" {
 		grace = c.config.StartupGrace
 	}
-	left := c.lastHeard(node.Name).Add(grace).Sub(now)
+	left := c.census.heard(node.Name).Add(grace).Sub(now)
 	if left <= 0 {
 		if silent := silenced(node, now); silent != node {
 			updated, err := c.api.UpdateStatus(ctx, silent)
@@ -194,12 +195,6 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		left = min(left, wait)
 	}
 	return loop.Result{After: left}, nil
-}
-
-func (c *controller) lastHeard(node string) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.heard[node]
 }
 
 // silenced is a node with the conditions that its agent keeps set to Unknown; the node itself if they are already.

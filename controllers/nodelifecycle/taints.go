@@ -76,7 +76,7 @@ func executes(n *corev1.Node) bool {
 func (c *controller) taint(ctx context.Context, n *corev1.Node, now time.Time) (wait time.Duration, err error) {
 	execute := noExecute(n)
 	if execute != "" {
-		verdict, later := c.zones.mayEvict(n, executes(n), c.lastHeard, now)
+		verdict, later := c.zones.mayEvict(n, executes(n), now)
 		if wait = later; verdict != evict {
 			execute = ""
 		}

@@ -6,21 +6,19 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/yare-project/yare/client"
 )
 
 // zones bounds how fast nodes lose their pods, by zone: when much of a zone is down at once, the network is suspected before the nodes.
 type zones struct {
 	config Config
-	nodes  client.Cache[*corev1.Node]
+	census *census
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
 }
 
-func newZones(config Config, nodes client.Cache[*corev1.Node]) *zones {
-	return &zones{config: config, nodes: nodes, limiters: map[string]*rate.Limiter{}}
+func newZones(config Config, census *census) *zones {
+	return &zones{config: config, census: census, limiters: map[string]*rate.Limiter{}}
 }
 
 type verdict int
@@ -34,46 +32,36 @@ const (
 // again is when a node in a stopped zone is looked at anew, though a change would wake it.
 const again = time.Minute
 
-func zoneOf(n *corev1.Node) string {
-	return n.Labels[corev1.LabelTopologyRegion] + "/" + n.Labels[corev1.LabelTopologyZone]
-}
-
 // mayEvict decides whether a node that is not ready may have a NoExecute taint. tainted says that it has one; that costs nothing from the rate.
-// heard is when a node was last heard of: one that was not for half its grace period is no proof that others are alive, so that nodes which
-// fall silent together are not evicted one by one until the last is found silent too.
-func (z *zones) mayEvict(n *corev1.Node, tainted bool, heard func(string) time.Time, now time.Time) (verdict, time.Duration) {
-	var anyAlive bool
-	var size, down int
-	zone := zoneOf(n)
-	for _, other := range z.nodes.List("") {
-		ready := other.Name != n.Name && readyStatus(other) == corev1.ConditionTrue
-		anyAlive = anyAlive || ready && now.Sub(heard(other.Name)) < z.config.Grace/2
-		if zoneOf(other) == zone {
-			size++
-			if !ready {
-				down++
-			}
-		}
-	}
+// A node that was not heard of for half its grace period is no proof that others are alive, so that nodes which fall silent together are not evicted
+// one by one until the last is found silent too.
+func (z *zones) mayEvict(n *corev1.Node, tainted bool, now time.Time) (verdict, time.Duration) {
 	switch {
-	case !anyAlive:
+	case !z.census.otherAlive(n.Name, now.Add(-z.config.Grace/2)):
 		return stop, z.config.Grace / 5
 	case tainted:
 		return evict, 0
 	}
-	limit := z.rate(size, down)
+	zone := z.census.othersOf(n)
+	limit := z.rate(zone)
 	if limit == 0 {
 		return hold, again
 	}
-	return z.take(zone, limit, now)
+	return z.take(zoneOf(n), limit, now)
 }
 
-func (z *zones) rate(size, down int) rate.Limit {
-	partial := down < size && down > 2 && float64(down)/float64(size) >= z.config.Unhealthy
+// matters tells whether a change of a zone may change the verdict about its nodes, or, with all, about those of every zone.
+func (z *zones) matters(s shift) (zone, all bool) {
+	return z.rate(s.before) != z.rate(s.after), s.first
+}
+
+func (z *zones) rate(c count) rate.Limit {
+	down := c.size - c.ready
+	partial := down < c.size && down > 2 && float64(down)/float64(c.size) >= z.config.Unhealthy
 	switch {
 	case !partial:
 		return rate.Limit(z.config.Rate)
-	case size > z.config.LargeZone:
+	case c.size > z.config.LargeZone:
 		return rate.Limit(z.config.SlowRate)
 	}
 	return 0
