@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -41,13 +43,23 @@ type RecorderConfig struct {
 // one object gets 25 and then one in five minutes. What comes when 1,000 already wait is dropped.
 type Recorder struct {
 	config RecorderConfig
-	todo   chan occurrence
+	todo   chan *occurrence
 
-	// What follows belongs to Run.
+	// What follows belongs to Run. What happened is known by its identity only: there are recorders by the dozen, and what they remember is large.
 	last    int64 // the newest name suffix
-	written map[occurrence]*corev1.Event
-	similar map[occurrence]*similarity
-	spam    map[corev1.ObjectReference]*rate.Limiter
+	seed    maphash.Seed
+	written map[identity]writing
+	similar map[identity]*similarity
+	spam    map[identity]*rate.Limiter
+}
+
+// identity stands for an occurrence or a part of one; that two have the same is not to be expected, and would merge their Events.
+type identity uint64
+
+// writing is an Event that was written.
+type writing struct {
+	namespace, name string
+	count           int32
 }
 
 // occurrence is what makes two Events the same.
@@ -58,7 +70,7 @@ type occurrence struct {
 
 type similarity struct {
 	since    time.Time
-	messages map[string]bool
+	messages []identity
 }
 
 // NewRecorder makes a recorder; Run writes what it hears.
@@ -69,8 +81,8 @@ func NewRecorder(config RecorderConfig) *Recorder {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	return &Recorder{config: config, todo: make(chan occurrence, eventQueue), written: map[occurrence]*corev1.Event{},
-		similar: map[occurrence]*similarity{}, spam: map[corev1.ObjectReference]*rate.Limiter{}}
+	return &Recorder{config: config, todo: make(chan *occurrence, eventQueue), seed: maphash.MakeSeed(), written: map[identity]writing{},
+		similar: map[identity]*similarity{}, spam: map[identity]*rate.Limiter{}}
 }
 
 // Event records that something happened to about; kind is corev1.EventTypeNormal or EventTypeWarning. It never blocks.
@@ -91,7 +103,7 @@ func (r *Recorder) EventAbout(about corev1.ObjectReference, kind, reason, messag
 		message = message[:1021] + "..."
 	}
 	select {
-	case r.todo <- occurrence{about, kind, reason, message}:
+	case r.todo <- &occurrence{about, kind, reason, message}:
 	default:
 		r.config.Log.Warn("event dropped: too many wait to be written", "object", about.Name, "reason", reason, "message", message)
 	}
@@ -102,7 +114,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	for {
 		select {
 		case o := <-r.todo:
-			r.record(ctx, o)
+			r.record(ctx, *o)
 			continue
 		case <-ctx.Done():
 		}
@@ -113,7 +125,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	for last.Err() == nil {
 		select {
 		case o := <-r.todo:
-			r.record(last, o)
+			r.record(last, *o)
 		default:
 			return
 		}
@@ -153,32 +165,35 @@ func answered(err error) bool {
 }
 
 // combine gives the identity and the text under which an occurrence is written.
-func (r *Recorder) combine(o occurrence, now time.Time) (occurrence, string) {
+func (r *Recorder) combine(o occurrence, now time.Time) (identity, string) {
 	o.about.ResourceVersion = "" // the same thing may happen to later states
 	group := o
 	group.message = ""
-	s := r.similar[group]
+	all := identity(maphash.Comparable(r.seed, group))
+	s := r.similar[all]
 	if s == nil || now.Sub(s.since) > similarWithin {
 		prune(r.similar)
-		s = &similarity{since: now, messages: map[string]bool{}}
-		r.similar[group] = s
+		s = &similarity{since: now}
+		r.similar[all] = s
 	}
-	if len(s.messages) <= similarEvents {
-		s.messages[o.message] = true
+	this := identity(maphash.Comparable(r.seed, o))
+	if len(s.messages) <= similarEvents && !slices.Contains(s.messages, this) {
+		s.messages = append(s.messages, this)
 	}
 	if len(s.messages) > similarEvents {
-		return group, "(combined from similar events): " + o.message
+		return all, "(combined from similar events): " + o.message
 	}
-	return o, o.message
+	return this, o.message
 }
 
 func (r *Recorder) spams(about corev1.ObjectReference, now time.Time) bool {
 	about.ResourceVersion, about.FieldPath = "", ""
-	l := r.spam[about]
+	key := identity(maphash.Comparable(r.seed, about))
+	l := r.spam[key]
 	if l == nil {
 		prune(r.spam)
 		l = rate.NewLimiter(rate.Every(objectEventEvery), objectEventBurst)
-		r.spam[about] = l
+		r.spam[key] = l
 	}
 	return !l.AllowN(now, 1)
 }
@@ -193,16 +208,16 @@ func prune[K comparable, V any](m map[K]V) {
 	}
 }
 
-func (r *Recorder) write(ctx context.Context, key, o occurrence, message string, now time.Time) error {
+func (r *Recorder) write(ctx context.Context, key identity, o occurrence, message string, now time.Time) error {
 	api := client.Of[*corev1.Event](r.config.Transport)
-	if old := r.written[key]; old != nil {
-		body, err := json.Marshal(map[string]any{"count": old.Count + 1, "lastTimestamp": metav1.NewTime(now), "message": message})
+	if old, ok := r.written[key]; ok {
+		body, err := json.Marshal(map[string]any{"count": old.count + 1, "lastTimestamp": metav1.NewTime(now), "message": message})
 		if err != nil {
 			return err
 		}
-		e, err := api.Patch(ctx, old.Namespace, old.Name, types.StrategicMergePatchType, body, "")
+		e, err := api.Patch(ctx, old.namespace, old.name, types.StrategicMergePatchType, body, "")
 		if err == nil {
-			r.written[key] = e
+			r.written[key] = written(e)
 		}
 		if !apierrors.IsNotFound(err) {
 			return err
@@ -216,11 +231,13 @@ func (r *Recorder) write(ctx context.Context, key, o occurrence, message string,
 		}
 		if err == nil {
 			prune(r.written)
-			r.written[key] = e
+			r.written[key] = written(e)
 		}
 		return err
 	}
 }
+
+func written(e *corev1.Event) writing { return writing{e.Namespace, e.Name, e.Count} }
 
 func (r *Recorder) event(o occurrence, message string, now time.Time) *corev1.Event {
 	r.last = max(now.UnixNano(), r.last+1)

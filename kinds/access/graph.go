@@ -112,12 +112,12 @@ func (g *graph) pod(p *corev1.Pod, gone bool) {
 	g.count(n, 1)
 }
 
-// needsOf lists what a pod gives its node access to. A mirror pod, which its node made, gives access to itself only.
+// needsOf lists what a pod gives its node access to besides itself. A mirror pod, which its node made, gives access to nothing else.
 func needsOf(p *corev1.Pod) []object {
-	out := []object{{pods, p.Namespace, p.Name}}
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return out
+		return nil
 	}
+	var out []object
 	if p.Spec.ServiceAccountName != "" {
 		out = append(out, object{serviceAccounts, p.Namespace, p.Spec.ServiceAccountName})
 	}
@@ -180,6 +180,9 @@ func (g *graph) related(node string, o object) (bool, <-chan struct{}) {
 		return g.owner[o] == node, g.changed
 	case volumes:
 		return g.viaVolume(node, o.name), g.changed
+	case pods:
+		p := g.pods[types.NamespacedName{Namespace: o.namespace, Name: o.name}]
+		return p != nil && p.node == node, g.changed
 	}
 	if g.nodes[o][node] > 0 {
 		return true, nil
