@@ -44,7 +44,7 @@ func TestOnceAfterEachBusyTime(t *testing.T) {
 	const mb = 1 << 20
 	var trims []int
 	for i, grown := range []uint64{8 * mb, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100 * mb, 0, 0, 5 * mb, 0, 0, 0, 0, mb, 0, 0, 0} {
-		if trim, _ := tr.now(tr.last + grown); trim {
+		if trim, _ := tr.now(tr.last+grown, 50<<20); trim {
 			trims = append(trims, i)
 		}
 	}
@@ -57,10 +57,22 @@ func TestGarbageIsCollectedSeldomWhileBusy(t *testing.T) {
 	tr := trimmer{}
 	var got []int
 	for _, grown := range []uint64{8 << 20, 100 << 20, 8 << 20, 0, 8 << 20} {
-		_, tr.growth = tr.now(tr.last + grown)
+		_, tr.growth = tr.now(tr.last+grown, 50<<20)
 		got = append(got, tr.growth)
 	}
 	if d := cmp.Diff([]int{quietGrowth, busyGrowth, busyGrowth, quietGrowth, quietGrowth}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestLargeHeapsAreCollectedSooner(t *testing.T) {
+	var got []int
+	for _, live := range []uint64{0, 40 << 20, 80 << 20, 128 << 20, 300 << 20} {
+		tr := trimmer{}
+		_, growth := tr.now(100<<20, live)
+		got = append(got, growth)
+	}
+	if d := cmp.Diff([]int{200, 200, 200, 125, 75}, got); d != "" {
 		t.Error(d)
 	}
 }
