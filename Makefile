@@ -13,10 +13,10 @@ PACKAGES  := git gcc libc6-dev libseccomp-dev pkg-config make nftables iproute2 
 
 export CGO_ENABLED ?= 0
 
-.PHONY: help up down build programs images test check bench soak prepare clean
+.PHONY: help up down build programs images test check bench bench-scheduler soak prepare clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: prepare build programs images ## Build Yare and start a single-node cluster in the background
 	$(BIN)/yare up -d --data-dir $(DATA_DIR) $(UP_FLAGS)
@@ -64,6 +64,9 @@ check: ## Format, vet, and check the house rules (seconds)
 
 bench: build programs ## Print start-up time, memory and the cost of each hop on this machine
 	go run ./test/bench -yare $(BIN)/yare
+
+bench-scheduler: build ## Print how many pods a second are placed, by workload: in memory, and over the API
+	go run ./test/benchscheduler -yare $(BIN)/yare $(BENCH_FLAGS)
 
 soak: build programs images ## The fault and fuzz runs, long
 	YARE_SOAK=1 go test -timeout 4h ./store/... ./apiserver/... ./scheduler/... ./test/...

@@ -16,7 +16,7 @@ import (
 const (
 	plain = `{restartPolicy: %s, containers: [{name: c, image: "i:1"}],` +
 		` volumes: [{name: v, projected: {sources: [{}, {}]}}], os: {name: linux}}`
-	gated = `{restartPolicy: %s, containers: [{name: c, image: "i:1", lifecycle: {stopSignal: SIGUSR1}}], schedulingGroup: {podGroupName: g},` +
+	gated = `{restartPolicy: %s, containers: [{name: c, image: "i:1", lifecycle: {stopSignal: SIGUSR1}}],` +
 		` volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: p}},` +
 		` {podCertificate: {signerName: a.b/c, keyType: ED25519, keyPath: k}}]}}], os: {name: linux}}`
 )
@@ -67,7 +67,7 @@ func TestDisabledPodFields(t *testing.T) {
 		}
 		old, _ := decode(t, k, doc(gated))
 		kept, _ := write(t, k, doc(gated), old, false)
-		for _, field := range []string{"stopSignal", "podGroupName", "clusterTrustBundle", "podCertificate"} {
+		for _, field := range []string{"stopSignal", "clusterTrustBundle", "podCertificate"} {
 			if !strings.Contains(text(kept), field) {
 				t.Errorf("an update loses %s, which the object had", field)
 			}

@@ -30,6 +30,7 @@ func (r *registration) build(ctx context.Context, have *corev1.Node) corev1.Node
 		s.Images = images
 	}
 	s.RuntimeHandlers, s.Features = r.abilities()
+	s.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} // what pods that need it are placed by
 	r.conditions(ctx, &s)
 	return s
 }

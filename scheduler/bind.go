@@ -25,20 +25,37 @@ type held struct {
 func (h *held) reject(why string) { h.once.Do(func() { h.done <- why }) }
 func (h *held) allow()            { h.once.Do(func() { h.done <- "" }) }
 
+// decided tells whether nothing holds the pod back any longer.
+func (h *held) decided() bool { return h == nil || len(h.done) > 0 }
+
 // assume counts the pod on its node and has it bound.
 func (s *Scheduler) assume(it *item, c *framework.Cycle, node string, start time.Time) {
-	s.queue.leave(it)
-	it.place = binding
-	pod := it.pod
-	s.nominateUID(pod.Object.UID, nil, "")
-	s.nodes.AddPod(pod, node)
-	s.placed[pod.Object.UID] = pod
+	s.nodes.AddPod(it.pod, node)
+	s.settle(it, node)
 	for _, p := range it.profile.Reserve {
 		if status := p.Reserve(c, node); !status.OK() {
 			s.undo(it, c, node, status, start)
 			return
 		}
 	}
+	s.proceed(it, c, node, start)
+}
+
+// settle takes a pod that was counted on its node out of the queue.
+func (s *Scheduler) settle(it *item, node string) {
+	s.queue.leave(it)
+	it.place = binding
+	s.nominateUID(it.pod.Object.UID, nil, "")
+	s.placed[it.pod.Object.UID] = it.pod
+	s.groups.settle(it.pod)
+	if g := s.groups.of(it.pod); g != nil && g.object != nil && !g.gang() {
+		s.tellGroup(g, true, "Scheduled", "")
+	}
+}
+
+// proceed has a pod bound for which all is reserved.
+func (s *Scheduler) proceed(it *item, c *framework.Cycle, node string, start time.Time) {
+	pod := it.pod
 	var hold *held
 	for _, p := range it.profile.Permit {
 		status, wait := p.Permit(c, node)
@@ -56,7 +73,7 @@ func (s *Scheduler) assume(it *item, c *framework.Cycle, node string, start time
 	if hold != nil {
 		s.waiting[pod.Object.UID] = hold
 	}
-	s.tasks.Go(func() {
+	s.tasks.when(hold.decided, func() {
 		status := s.bindingCycle(it, c, node, hold)
 		s.inbox.tell(func(s *Scheduler) { s.bound(it, c, node, status, start) })
 	})

@@ -6,7 +6,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
+	"github.com/yare-project/yare/scheduler/dra"
 	"github.com/yare-project/yare/scheduler/framework"
 	"github.com/yare-project/yare/scheduler/policy"
 )
@@ -20,21 +22,28 @@ type builder struct {
 	errs      []error
 }
 
-func buildProfile(c ProfileConfig, factories map[string]framework.Factory, handle framework.Handle, rng *rand.Rand) (*framework.Profile, error) {
+func buildProfile(c ProfileConfig, factories map[string]framework.Factory, handle framework.Handle, rng *rand.Rand, more ...func(framework.Set) framework.Set) (*framework.Profile, error) {
 	handle.Scheduler = c.SchedulerName
 	if factories[policy.Name] == nil { // a profile on its own knows no policies
 		factories = maps.Clone(factories)
 		factories[policy.Name] = policy.NewBook(handle.Nodes).Factory
 	}
+	if factories[dra.Name] == nil { // nor devices
+		factories = maps.Clone(factories)
+		factories[dra.Name] = dra.NewBook(dra.Config{}).Factory
+	}
 	b := &builder{config: c, factories: factories, handle: handle, made: map[string]framework.Plugin{}}
 	set := b.set()
 	for _, pc := range c.PluginConfig {
 		if _, ok := factories[pc.Name]; !ok {
-			b.errs = append(b.errs, fmt.Errorf("pluginConfig: there is no plugin %q", pc.Name))
+			b.errs = append(b.errs, fmt.Errorf("pluginConfig: plugin %q does not exist", pc.Name))
 		}
 	}
 	if err := errors.Join(b.errs...); err != nil {
 		return nil, fmt.Errorf("profile %q: %w", c.SchedulerName, err)
+	}
+	for _, extend := range more {
+		set = extend(set)
 	}
 	return framework.NewProfile(c.SchedulerName, set, handle.Nodes, rng)
 }
@@ -63,10 +72,10 @@ func (b *builder) set() framework.Set {
 	if len(sorts) == 1 {
 		s.QueueSort = sorts[0]
 	} else {
-		b.errs = append(b.errs, fmt.Errorf("%d queueSort plugins are enabled; want exactly one", len(sorts)))
+		b.errs = append(b.errs, fmt.Errorf("only one queue sort plugin required for profile with scheduler name %q, but got %d", b.config.SchedulerName, len(sorts)))
 	}
 	if len(s.Bind) == 0 {
-		b.errs = append(b.errs, errors.New("no bind plugin is enabled: pods would never get to their nodes"))
+		b.errs = append(b.errs, fmt.Errorf("at least one bind plugin is needed for profile with scheduler name %q", b.config.SchedulerName))
 	}
 	for _, r := range multi {
 		if p := b.made[r.Name]; p != nil && !extends(p) {
@@ -89,17 +98,18 @@ func extends(p framework.Plugin) bool {
 // merge applies a change to the default plugins: a default that is named again keeps its place.
 func merge(defaults []PluginRef, change PluginSet) []PluginRef {
 	var out []PluginRef
+	taken := map[int]bool{}
 	for _, d := range defaults {
 		if disables(change.Disabled, d.Name) {
 			continue
 		}
 		if k := index(change.Enabled, d.Name); k >= 0 {
-			d = change.Enabled[k]
+			d, taken[k] = change.Enabled[k], true
 		}
 		out = append(out, d)
 	}
-	for _, e := range change.Enabled {
-		if index(out, e.Name) < 0 {
+	for k, e := range change.Enabled {
+		if !taken[k] {
 			out = append(out, e)
 		}
 	}
@@ -127,34 +137,40 @@ func bare[P framework.Plugin](in []placed[P]) []P {
 	return out
 }
 
-// at lists the plugins of one extension point: those of MultiPoint that the point names again, then the point's own, then the rest of MultiPoint.
+// at lists the plugins of one extension point as Kubernetes orders them: those of the point's own that MultiPoint has too, then the rest of MultiPoint, then
+// the rest of the point's own.
 func at[P framework.Plugin](b *builder, point string, multi []PluginRef, own PluginSet) []placed[P] {
-	var refs, rest []PluginRef
-	for _, m := range multi {
-		if k := index(own.Enabled, m.Name); k >= 0 {
-			refs = append(refs, own.Enabled[k])
-		} else if !disables(own.Disabled, m.Name) {
-			rest = append(rest, m)
+	var again, rest, more []placed[P]
+	kind := strings.ToUpper(point[:1]) + point[1:] + "Plugin"
+	for k, e := range own.Enabled {
+		if index(own.Enabled[:k], e.Name) >= 0 {
+			b.errs = append(b.errs, fmt.Errorf("plugin %q already registered as %q", e.Name, kind))
+			continue
 		}
-	}
-	for _, e := range own.Enabled {
-		if index(refs, e.Name) < 0 {
-			refs = append(refs, e)
-		}
-	}
-	explicit := len(refs)
-	var out []placed[P]
-	for k, r := range append(refs, rest...) {
-		plugin := b.plugin(r.Name)
+		plugin := b.plugin(e.Name)
 		p, ok := plugin.(P)
-		if plugin != nil && !ok && k < explicit {
-			b.errs = append(b.errs, fmt.Errorf("plugin %s is enabled at %s but has no such extension point", r.Name, point))
-		}
-		if ok {
-			out = append(out, placed[P]{p, r.Weight})
+		switch {
+		case plugin == nil:
+		case !ok:
+			b.errs = append(b.errs, fmt.Errorf("plugin %q does not extend %s plugin", e.Name, kind))
+		case index(multi, e.Name) >= 0 && !disables(own.Disabled, e.Name):
+			again = append(again, placed[P]{p, e.Weight})
+		default:
+			more = append(more, placed[P]{p, e.Weight})
 		}
 	}
-	return out
+	for k, m := range multi {
+		p, ok := b.plugin(m.Name).(P)
+		if !ok || disables(own.Disabled, m.Name) || index(own.Enabled, m.Name) >= 0 {
+			continue
+		}
+		if index(multi[:k], m.Name) >= 0 {
+			b.errs = append(b.errs, fmt.Errorf("plugin %q already registered as %q", m.Name, kind))
+			continue
+		}
+		rest = append(rest, placed[P]{p, m.Weight})
+	}
+	return slices.Concat(again, rest, more)
 }
 
 // plugin makes a plugin once per profile.
@@ -165,7 +181,7 @@ func (b *builder) plugin(name string) framework.Plugin {
 	b.made[name] = nil
 	factory, ok := b.factories[name]
 	if !ok {
-		b.errs = append(b.errs, fmt.Errorf("there is no plugin %q", name))
+		b.errs = append(b.errs, fmt.Errorf("plugin %q does not exist", name))
 		return nil
 	}
 	var args []byte
@@ -176,7 +192,7 @@ func (b *builder) plugin(name string) framework.Plugin {
 	}
 	p, err := factory(args, &b.handle)
 	if err != nil {
-		b.errs = append(b.errs, err)
+		b.errs = append(b.errs, fmt.Errorf("initializing plugin %q: %w", name, err))
 		return nil
 	}
 	b.made[name] = p

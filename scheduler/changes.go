@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/yare-project/yare/scheduler/framework"
 )
@@ -46,6 +47,7 @@ func (s *Scheduler) displace(p *framework.Pod) {
 	slot := p.Node()
 	s.nodes.RemovePod(p)
 	delete(s.placed, p.Object.UID)
+	s.groups.displace(p)
 	s.wake(&framework.Event{Kind: framework.PodRemoved, Pod: p, Slot: slot})
 }
 
@@ -58,6 +60,7 @@ func (s *Scheduler) podAssigned(obj *corev1.Pod) {
 	if before != nil && s.nodes.Name[before.Node()] == obj.Spec.NodeName && sameOnNode(before.Object, obj) {
 		p := s.nodes.Replace(before, obj)
 		s.placed[obj.UID] = p
+		s.groups.settle(p)
 		if before.Object.Spec.NodeName == "" { // it was assumed until now
 			s.wake(&framework.Event{Kind: framework.PodAdded, Pod: p, Slot: p.Node()})
 		}
@@ -76,6 +79,7 @@ func (s *Scheduler) podAssigned(obj *corev1.Pod) {
 		s.nodes.RemovePod(before)
 	}
 	s.placed[obj.UID] = p
+	s.groups.settle(p)
 	s.nodes.AddPod(p, obj.Spec.NodeName)
 	if kind := kindOf(before, p); kind != 0 {
 		s.wake(&framework.Event{Kind: kind, Pod: p, Slot: p.Node()})
@@ -150,16 +154,19 @@ func (s *Scheduler) podWaits(obj *corev1.Pod) {
 	s.nominateUID(obj.UID, p, node)
 	now := s.now()
 	if it == nil {
-		s.queue.add(&item{pod: p, profile: profile}, now)
+		it = &item{pod: p, profile: profile}
+		s.queue.add(it, now)
+		s.joined(it)
 		return
 	}
 	s.queue.update(it, p, selfChanged(it.pod.Object, obj), now)
 }
 
-// selfChanged tells whether a waiting pod changed in a way that may let it go. Its status does not count: the scheduler itself writes it.
+// selfChanged tells whether a waiting pod changed in a way that may let it go. Its status does not count, but for the claims that were made for it: the
+// scheduler itself writes the rest.
 func selfChanged(a, b *corev1.Pod) bool {
 	return a.Generation != b.Generation || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
-		len(a.Spec.SchedulingGates) != len(b.Spec.SchedulingGates)
+		len(a.Spec.SchedulingGates) != len(b.Spec.SchedulingGates) || !resourceclaim.PodStatusEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses)
 }
 
 // nodeChanged takes in a node's change.
@@ -192,7 +199,8 @@ func nodeKind(old, new *corev1.Node) framework.EventKind {
 	if old.Spec.Unschedulable != new.Spec.Unschedulable || !slices.EqualFunc(old.Spec.Taints, new.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) {
 		kind |= framework.NodeTaints
 	}
-	if !maps.Equal(old.Annotations, new.Annotations) || !slices.EqualFunc(old.Status.Conditions, new.Status.Conditions, framework.SameCondition) {
+	if !maps.Equal(old.Annotations, new.Annotations) || !slices.Equal(old.Status.DeclaredFeatures, new.Status.DeclaredFeatures) ||
+		!slices.EqualFunc(old.Status.Conditions, new.Status.Conditions, framework.SameCondition) {
 		kind |= framework.NodeOther
 	}
 	return kind

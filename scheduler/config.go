@@ -2,15 +2,17 @@ package scheduler
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1alpha1 "k8s.io/component-base/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/yare-project/yare/scheduler/extender"
 	"github.com/yare-project/yare/scheduler/plugins"
 	"github.com/yare-project/yare/scheduler/policy"
 )
@@ -19,6 +21,10 @@ import (
 type Profiles struct {
 	InitialBackoff, MaxBackoff time.Duration
 	Profiles                   []ProfileConfig
+	Extenders                  []extender.Config
+	LeaderElection             *LeaderElection   // nil if not given
+	ClientConnection           *ClientConnection // nil if not given
+	Notes                      []string          // what was accepted although it does nothing, for the log
 }
 
 // ProfileConfig configures the scheduling of pods with one spec.schedulerName.
@@ -64,18 +70,24 @@ type PluginConfig struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
+// LeaderElection and ClientConnection are for who runs the scheduler on its own (scheduler/command); in yare server they are refused.
+type (
+	LeaderElection   = configv1alpha1.LeaderElectionConfiguration
+	ClientConnection = configv1alpha1.ClientConnectionConfiguration
+)
+
 // file is the document. Fields that Yare reads only to refuse them are raw.
 type file struct {
 	metav1.TypeMeta          `json:",inline"`
-	PodInitialBackoffSeconds *int64          `json:"podInitialBackoffSeconds,omitempty"`
-	PodMaxBackoffSeconds     *int64          `json:"podMaxBackoffSeconds,omitempty"`
-	PercentageOfNodesToScore *int32          `json:"percentageOfNodesToScore,omitempty"`
-	Profiles                 []ProfileConfig `json:"profiles,omitempty"`
+	Parallelism              *int32            `json:"parallelism,omitempty"`
+	PodInitialBackoffSeconds *int64            `json:"podInitialBackoffSeconds,omitempty"`
+	PodMaxBackoffSeconds     *int64            `json:"podMaxBackoffSeconds,omitempty"`
+	PercentageOfNodesToScore *int32            `json:"percentageOfNodesToScore,omitempty"`
+	Profiles                 []ProfileConfig   `json:"profiles,omitempty"`
+	Extenders                []extender.Config `json:"extenders,omitempty"`
+	LeaderElection           *LeaderElection   `json:"leaderElection,omitempty"`
+	ClientConnection         *ClientConnection `json:"clientConnection,omitempty"`
 
-	Parallelism               json.RawMessage `json:"parallelism,omitempty"`
-	LeaderElection            json.RawMessage `json:"leaderElection,omitempty"`
-	ClientConnection          json.RawMessage `json:"clientConnection,omitempty"`
-	Extenders                 json.RawMessage `json:"extenders,omitempty"`
 	EnableProfiling           json.RawMessage `json:"enableProfiling,omitempty"`
 	EnableContentionProfiling json.RawMessage `json:"enableContentionProfiling,omitempty"`
 	DelayCacheUntilActive     json.RawMessage `json:"delayCacheUntilActive,omitempty"`
@@ -99,7 +111,8 @@ func LoadConfig(path string) (Profiles, error) {
 	return p, nil
 }
 
-// ParseConfig is LoadConfig for a document at hand. It refuses what it does not know and what would have no effect.
+// ParseConfig is LoadConfig for a document at hand. It refuses what it does not know, what Kubernetes refuses, in its words, and what would have no effect;
+// only parallelism and percentageOfNodesToScore are borne without one, as Notes says: they are there to make another scheduler faster.
 func ParseConfig(body []byte) (Profiles, error) {
 	f := file{TypeMeta: metav1.TypeMeta{APIVersion: configVersion, Kind: "KubeSchedulerConfiguration"}}
 	if len(body) > 0 {
@@ -111,27 +124,18 @@ func ParseConfig(body []byte) (Profiles, error) {
 	if f.APIVersion != configVersion || f.Kind != "KubeSchedulerConfiguration" {
 		return Profiles{}, fmt.Errorf("is %s %s; want %s KubeSchedulerConfiguration", f.APIVersion, f.Kind, configVersion)
 	}
-	out := Profiles{InitialBackoff: seconds(f.PodInitialBackoffSeconds, 1), MaxBackoff: seconds(f.PodMaxBackoffSeconds, 10), Profiles: f.Profiles}
+	out := Profiles{InitialBackoff: seconds(f.PodInitialBackoffSeconds, 1), MaxBackoff: seconds(f.PodMaxBackoffSeconds, 10), Profiles: f.Profiles,
+		Extenders: f.Extenders, LeaderElection: f.LeaderElection, ClientConnection: f.ClientConnection, Notes: f.notes()}
 	if len(out.Profiles) == 0 {
 		out.Profiles = []ProfileConfig{{}}
 	}
-	errs := []error{f.refusals(), all(f.PercentageOfNodesToScore, "percentageOfNodesToScore")}
-	if out.InitialBackoff <= 0 || out.MaxBackoff < out.InitialBackoff {
-		errs = append(errs, fmt.Errorf("back-off from %v to %v: want a positive podInitialBackoffSeconds, not above podMaxBackoffSeconds", out.InitialBackoff, out.MaxBackoff))
+	if len(out.Profiles) == 1 && out.Profiles[0].SchedulerName == "" { // of several, each needs a name of its own
+		out.Profiles[0].SchedulerName = corev1.DefaultSchedulerName
 	}
-	seen := map[string]bool{}
-	for i := range out.Profiles {
-		p := &out.Profiles[i]
-		if p.SchedulerName == "" {
-			p.SchedulerName = corev1.DefaultSchedulerName
-		}
-		if seen[p.SchedulerName] {
-			errs = append(errs, fmt.Errorf("profiles[%d]: schedulerName %q is taken by another profile", i, p.SchedulerName))
-		}
-		seen[p.SchedulerName] = true
-		errs = append(errs, all(p.PercentageOfNodesToScore, fmt.Sprintf("profiles[%d].percentageOfNodesToScore", i)))
+	if errs := f.check(out.Profiles); len(errs) > 0 {
+		return Profiles{}, errs.ToAggregate()
 	}
-	return out, errors.Join(errs...)
+	return out, nil
 }
 
 func seconds(v *int64, def int64) time.Duration {
@@ -141,33 +145,33 @@ func seconds(v *int64, def int64) time.Duration {
 	return time.Duration(def) * time.Second
 }
 
-func all(percentage *int32, field string) error {
-	if percentage != nil && *percentage != 100 {
-		return fmt.Errorf("%s is %d: the scheduler always judges all nodes; leave it out or set 100", field, *percentage)
+// notes tells what is accepted and does nothing.
+func (f *file) notes() (notes []string) {
+	if f.Parallelism != nil {
+		notes = append(notes, "parallelism has no effect: one goroutine decides, over what is kept of earlier decisions")
 	}
-	return nil
-}
-
-func (f *file) refusals() error {
-	var errs []error
-	for _, r := range []struct {
-		set   bool
-		field string
-		why   string
-	}{
-		{f.Parallelism != nil, "parallelism", "one goroutine decides"},
-		{f.LeaderElection != nil, "leaderElection", "the server elects the leader of all its loops"},
-		{f.ClientConnection != nil, "clientConnection", "the scheduler reaches the API in process"},
-		{f.Extenders != nil, "extenders", "webhook extenders are not supported; write a plugin"},
-		{f.EnableProfiling != nil, "enableProfiling", "the server serves profiles for the whole process"},
-		{f.EnableContentionProfiling != nil, "enableContentionProfiling", "the server serves profiles for the whole process"},
-		{f.DelayCacheUntilActive != nil, "delayCacheUntilActive", "caches are shared with the other loops"},
-	} {
-		if r.set {
-			errs = append(errs, fmt.Errorf("%s has no meaning here: %s", r.field, r.why))
+	sampled := f.PercentageOfNodesToScore
+	for k := range f.Profiles {
+		if p := f.Profiles[k].PercentageOfNodesToScore; p != nil {
+			sampled = p
 		}
 	}
-	return errors.Join(errs...)
+	if sampled != nil {
+		notes = append(notes, "percentageOfNodesToScore has no effect: all nodes are judged and rated")
+	}
+	return notes
+}
+
+// Embedded is for a scheduler that does not run on its own: it refuses what whoever runs it has settled.
+func (p *Profiles) Embedded() error {
+	var errs field.ErrorList
+	if p.LeaderElection != nil {
+		errs = append(errs, field.Forbidden(field.NewPath("leaderElection"), "the server elects the leader of all its loops; leave it out"))
+	}
+	if p.ClientConnection != nil {
+		errs = append(errs, field.Forbidden(field.NewPath("clientConnection"), "the scheduler reaches the API in process; leave it out"))
+	}
+	return errs.ToAggregate()
 }
 
 // defaults are the plugins of a profile that says nothing.

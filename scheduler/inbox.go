@@ -21,6 +21,13 @@ func (b *inbox) tell(f func(*Scheduler)) {
 	}
 }
 
+// some tells whether there is news.
+func (b *inbox) some() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.news) > 0
+}
+
 // take returns the news so far. The result is valid until the next call.
 func (b *inbox) take() []func(*Scheduler) {
 	b.mu.Lock()

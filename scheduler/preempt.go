@@ -23,14 +23,30 @@ func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framewor
 			h.reject("preempted") // it is nobody's pod yet: it goes back to the queue
 			continue
 		}
+		if v.Terminating() {
+			continue // it leaves already
+		}
 		obj := v.Object
 		s.tasks.Go(func() {
 			if err := s.evict(s.ctx, obj, pod.Object); err != nil && !apierrors.IsNotFound(err) && s.ctx.Err() == nil {
 				s.config.Log.Error("pod not preempted", "pod", obj.Namespace+"/"+obj.Name, "for", pod.Key(), "error", err)
+				s.inbox.tell(func(s *Scheduler) {
+					if g := s.groups.of(pod); g != nil {
+						delete(g.victims, obj.UID)
+					}
+					s.retryParked(pod.Object.UID)
+				})
 				return
 			}
 			s.config.Events(obj, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.Object.UID, node))
 		})
+	}
+}
+
+// retryParked has a pod tried again for which a victim could not be made to leave: no event will come of that.
+func (s *Scheduler) retryParked(uid types.UID) {
+	if it := s.queue.items[uid]; it != nil && it.place == parked {
+		s.queue.ready(it, s.now())
 	}
 }
 
@@ -49,9 +65,7 @@ func (s *Scheduler) unnominateLower(pod *framework.Pod, node string) {
 				s.config.Log.Warn("nomination not cleared", "pod", obj.Namespace+"/"+obj.Name, "error", err)
 			}
 		})
-		if it := s.queue.items[uid]; it != nil && it.place == parked {
-			s.queue.ready(it, s.now())
-		}
+		s.retryParked(uid)
 	}
 }
 

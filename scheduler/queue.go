@@ -22,6 +22,7 @@ const (
 	parked        // fits nowhere until something changes
 	gated         // held back by a PreEnqueue plugin
 	binding       // decided; being bound
+	asking        // extenders are being asked about it
 )
 
 // item is one pod on its way to a node.
@@ -59,7 +60,10 @@ type queue struct {
 	parked  list.List // of *item, in the order of parking
 	await   [32]int   // by event kind: how many parked pods it may wake
 	gates   int       // how many pods are gated
-	seq     uint64
+	opening list.List // of *item: the gated pods that something else than they themselves may let go
+
+	added, removed func(*item) // hear of pods that come and go, if set
+	seq            uint64
 }
 
 func newQueue(less func(a, b framework.QueueItem) bool, initial, longest, patience time.Duration) *queue {
@@ -70,6 +74,9 @@ func newQueue(less func(a, b framework.QueueItem) bool, initial, longest, patien
 func (q *queue) add(it *item, now time.Time) {
 	q.items[it.pod.Object.UID] = it
 	it.first = now
+	if q.added != nil {
+		q.added(it)
+	}
 	q.admit(it, now)
 }
 
@@ -77,8 +84,12 @@ func (q *queue) add(it *item, now time.Time) {
 func (q *queue) admit(it *item, now time.Time) {
 	q.leave(it)
 	if s := it.profile.Admit(it.pod); !s.OK() {
-		it.place, it.since, it.plugins = gated, now, []string{s.Plugin}
+		it.place, it.since, it.plugins, it.said = gated, now, []string{s.Plugin}, s.Message()
 		q.gates++
+		if it.awaits = it.profile.Awaits(it.plugins); it.awaits&^framework.SelfChanged != 0 {
+			it.entry = q.opening.PushBack(it)
+			q.count(it, 1)
+		}
 		return
 	}
 	q.activate(it, now)
@@ -104,6 +115,11 @@ func (q *queue) leave(it *item) {
 		q.count(it, -1)
 	case gated:
 		q.gates--
+		if it.entry != nil {
+			q.opening.Remove(it.entry)
+			it.entry = nil
+			q.count(it, -1)
+		}
 	}
 	it.place = nowhere
 }
@@ -121,6 +137,9 @@ func (q *queue) remove(uid types.UID) *item {
 	if it != nil {
 		q.leave(it)
 		delete(q.items, uid)
+		if q.removed != nil {
+			q.removed(it)
+		}
 	}
 	return it
 }
@@ -223,12 +242,21 @@ func (q *queue) ready(it *item, now time.Time) {
 	heap.Push(&q.backoff, it)
 }
 
-// wake queues the parked pods that e may help.
+// wake queues the parked pods that e may help, and asks again about the gated ones.
 func (q *queue) wake(e *framework.Event, now time.Time) {
 	if !q.awaited(e.Kind) {
 		return
 	}
 	var next *list.Element
+	for at, last := q.opening.Front(), q.opening.Back(); at != nil; at = next {
+		it := at.Value.(*item)
+		if next = at.Next(); at == last {
+			next = nil // what is gated again comes behind it
+		}
+		if it.awaits&e.Kind != 0 && it.profile.Helps(it.pod, it.plugins, e) {
+			q.admit(it, now)
+		}
+	}
 	for at := q.parked.Front(); at != nil; at = next {
 		next = at.Next()
 		it := at.Value.(*item)

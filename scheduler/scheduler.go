@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +15,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/dra"
 	"github.com/yare-project/yare/scheduler/explain"
+	"github.com/yare-project/yare/scheduler/extender"
 	"github.com/yare-project/yare/scheduler/framework"
 	"github.com/yare-project/yare/scheduler/plugins"
 	"github.com/yare-project/yare/scheduler/policy"
@@ -40,6 +41,8 @@ type Config struct {
 	Plugins map[string]framework.Factory
 	// WithoutPolicies is for an API server that does not serve scheduling.yare.io.
 	WithoutPolicies bool
+	// WithoutGroups is for an API server that does not serve PodGroups (scheduling.k8s.io/v1alpha2).
+	WithoutGroups bool
 	// Sources know numbers about nodes for SchedulingPolicies; nil means metrics.k8s.io, where it is served.
 	Sources []policy.Source
 	// Rand chooses among equally good nodes; nil means a random one.
@@ -66,11 +69,18 @@ type Scheduler struct {
 	placed    map[types.UID]*framework.Pod // on nodes or assumed to be
 	nominated map[types.UID]nomination
 	policies  *policy.Book
+	devices   *dra.Book
 	explained explain.Cache
 	waiting   map[types.UID]*held // placed pods that Permit plugins hold back
+	groups    *groups
+	trial     *trial // of a group, under way
+
+	groupWrites inOrder
+	extenders   *extender.Set // nil without
 
 	binds chan struct{} // one token per binding under way
-	tasks sync.WaitGroup
+	asks  chan struct{} // one token per pod that extenders are asked about
+	tasks tasks
 	ctx   context.Context // of Run; for what it starts
 }
 
@@ -105,10 +115,16 @@ func New(c Config) (*Scheduler, error) {
 			return nil, err
 		}
 	}
+	for _, note := range c.Profiles.Notes {
+		c.Log.Warn("scheduler configuration: " + note)
+	}
 	s := &Scheduler{config: c, nodes: framework.NewNodes(), profiles: map[string]*framework.Profile{}, placed: map[types.UID]*framework.Pod{},
-		nominated: map[types.UID]nomination{}, waiting: map[types.UID]*held{}, binds: make(chan struct{}, mostBinds), meter: newMeters(c.Metrics)}
+		nominated: map[types.UID]nomination{}, waiting: map[types.UID]*held{}, binds: make(chan struct{}, mostBinds), asks: make(chan struct{}, mostAsks), meter: newMeters(c.Metrics)}
 	s.inbox.notify = make(chan struct{}, 1)
+	s.groups = newGroups()
+	s.groupWrites = inOrder{todo: map[types.NamespacedName]func(){}, run: func(f func()) { s.tasks.Go(f) }, tell: s.inbox.tell}
 	s.policies = policy.NewBook(s.nodes)
+	s.devices = s.newDevices()
 	s.writer = newStatusWriter(c)
 	s.world = newWorld(c, &s.inbox)
 	if err := s.build(); err != nil {
@@ -121,25 +137,35 @@ func New(c Config) (*Scheduler, error) {
 func (s *Scheduler) build() error {
 	factories := plugins.Registry()
 	factories[policy.Name] = s.policies.Factory
+	factories[dra.Name] = s.devices.Factory
 	for name, f := range s.config.Plugins {
 		if _, taken := factories[name]; taken {
 			return fmt.Errorf("plugin %q can't be replaced", name)
 		}
 		factories[name] = f
 	}
-	handle := framework.Handle{Nodes: s.nodes, Bind: s.bindPod, Preempt: s.preempt, Budgets: s.world.budgets, Siblings: s.world.siblings, Volumes: s.world}
+	handle := framework.Handle{Nodes: s.nodes, Bind: s.bindPod, Preempt: s.preempt, Budgets: s.budgets, Groups: s.groups, Siblings: s.world.siblings, Volumes: s.world, Capacity: s.world, Devices: s.devices,
+		Ignored: extender.Ignored(s.config.Profiles.Extenders)}
+	if list := s.config.Profiles.Extenders; len(list) > 0 {
+		var err error
+		if s.extenders, err = extender.New(list, s.config.Log); err != nil {
+			return err
+		}
+		handle.Approve = s.approve
+	}
 	var sort framework.QueueSortPlugin
 	for _, pc := range s.config.Profiles.Profiles {
-		p, err := buildProfile(pc, factories, handle, s.config.Rand)
+		p, err := buildProfile(pc, factories, handle, s.config.Rand, s.extended)
 		if err != nil {
 			return err
 		}
 		if sort != nil && sort.Name() != p.QueueSort.Name() {
-			return fmt.Errorf("profile %q sorts the queue by %s, another by %s: there is one queue", p.Name, p.QueueSort.Name(), sort.Name())
+			return fmt.Errorf("profile %q: plugins.queueSort: must be the same for all profiles: it is %s, that of another %s", p.Name, p.QueueSort.Name(), sort.Name())
 		}
 		sort, s.profiles[p.Name] = p.QueueSort, p
 	}
 	s.queue = newQueue(sort.Less, s.config.Profiles.InitialBackoff, s.config.Profiles.MaxBackoff, patience)
+	s.queue.added, s.queue.removed = s.groups.queue, s.groups.leave
 	return nil
 }
 
@@ -202,9 +228,27 @@ func (s *Scheduler) sleep(ctx context.Context) {
 
 // schedule decides about one pod and has the decision carried out.
 func (s *Scheduler) schedule(it *item) {
+	if g := s.groups.of(it.pod); g != nil && (g.object == nil || g.gang()) {
+		s.scheduleGroup(g, it)
+		return
+	}
+	s.scheduleFollowing(it, nil)
+}
+
+// scheduleFollowing is schedule with what extenders said about the pod.
+func (s *Scheduler) scheduleFollowing(it *item, a *extender.Answer) {
 	start := s.now()
 	c := it.profile.Begin(it.pod)
+	if a != nil {
+		extender.Follow(c, a)
+	}
 	d, why, err := it.profile.Decide(c)
+	if s.extenders != nil && err == nil {
+		if q := extender.Asked(c); q != nil {
+			s.ask(it, q)
+			return
+		}
+	}
 	switch {
 	case err != nil:
 		s.meter.attempt(it.profile.Name, "error", s.now().Sub(start))
@@ -238,6 +282,9 @@ func (s *Scheduler) unschedulable(it *item, c *framework.Cycle, why *framework.D
 		message = s.suggest(it, c, why, message)
 	}
 	s.report(it, corev1.PodReasonUnschedulable, message, nominate)
+	if g := s.groups.of(it.pod); g != nil && g.object != nil && len(g.placed) == 0 {
+		s.tellGroup(g, false, corev1.PodReasonUnschedulable, message)
+	}
 }
 
 func (s *Scheduler) postFilter(it *item, c *framework.Cycle, why *framework.Diagnosis) *string {

@@ -29,6 +29,19 @@ func (w *world) Class(name string) (*storagev1.StorageClass, bool) { return w.cl
 // Node implements framework.Volumes.
 func (w *world) Node(name string) (*storagev1.CSINode, bool) { return w.csiNodes.Get("", name) }
 
+const byNode = "node"
+
+// Driver implements framework.Capacity.
+func (w *world) Driver(name string) (*storagev1.CSIDriver, bool) { return w.drivers.Get("", name) }
+
+// Capacities implements framework.Capacity.
+func (w *world) Capacities() []*storagev1.CSIStorageCapacity { return w.capacities.List("") }
+
+// Attachments implements framework.Capacity.
+func (w *world) Attachments(node string) []*storagev1.VolumeAttachment {
+	return w.attachments.By(byNode, node)
+}
+
 // Bind implements framework.Volumes: it reserves the volume for the claim; the volume controller finishes the binding.
 func (w *world) Bind(ctx context.Context, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	next, dirty, err := volume.GetBindVolumeToClaim(pv, claim)

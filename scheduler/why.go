@@ -14,7 +14,7 @@ import (
 // Waiting is what the scheduler knows of a pod that has no node yet.
 type Waiting struct {
 	Profile  string           `json:"profile"`
-	Place    string           `json:"place"`             // active, backoff, parked, gated or binding
+	Place    string           `json:"place"`             // active, backoff, parked, gated, asking or binding
 	Ahead    int              `json:"ahead,omitempty"`   // of an active pod: how many are decided on before it
 	First    time.Time        `json:"first"`             // when the scheduler first saw it
 	Since    time.Time        `json:"since"`             // when it came where it is
@@ -77,6 +77,8 @@ func (s *Scheduler) describe(it *item) Waiting {
 		w.Place, w.Retry, w.Awaits = "parked", &at, kindNames(it.awaits)
 	case gated:
 		w.Place = "gated"
+	case asking:
+		w.Place = "asking"
 	default:
 		w.Place = "binding"
 	}
@@ -93,6 +95,8 @@ var eventNames = []struct {
 	{framework.PodShrunk, "a pod that asks for less"}, {framework.PodLabels, "a pod's labels"}, {framework.SelfChanged, "the pod itself"}, {framework.VolumeChanged, "a persistent volume"},
 	{framework.ClaimChanged, "a claim"}, {framework.StorageClassChanged, "a storage class"}, {framework.CSINodeChanged, "a node's storage drivers"},
 	{framework.NamespaceChanged, "a namespace's labels"}, {framework.PolicyChanged, "a scheduling policy"},
+	{framework.CapacityChanged, "what storage is left"}, {framework.AttachmentRemoved, "a volume detached"},
+	{framework.ResourceClaimChanged, "a claim on devices"}, {framework.DevicesChanged, "what devices there are"},
 }
 
 func kindNames(kinds framework.EventKind) []string {

@@ -6,9 +6,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/yare-project/yare/api/scheduling/v1alpha1"
 	"github.com/yare-project/yare/client"
@@ -33,7 +36,16 @@ type world struct {
 	volumes      client.Cache[*corev1.PersistentVolume]
 	classes      client.Cache[*storagev1.StorageClass]
 	csiNodes     client.Cache[*storagev1.CSINode]
-	policies     client.Cache[*v1alpha1.SchedulingPolicy] // nil without
+	drivers      client.Cache[*storagev1.CSIDriver]
+	capacities   client.Cache[*storagev1.CSIStorageCapacity]
+	attachments  client.Cache[*storagev1.VolumeAttachment]
+
+	resourceClaims client.Cache[*resourcev1.ResourceClaim]
+	slices         client.Cache[*resourcev1.ResourceSlice]
+	deviceClasses  client.Cache[*resourcev1.DeviceClass]
+
+	policies  client.Cache[*v1alpha1.SchedulingPolicy] // nil without
+	podGroups client.Cache[*schedulingv1alpha2.PodGroup]
 }
 
 func newWorld(c Config, in *inbox) *world {
@@ -45,6 +57,13 @@ func newWorld(c Config, in *inbox) *world {
 		statefulSets: client.CacheOf[*appsv1.StatefulSet](c.Caches, all), pdbs: client.CacheOf[*policyv1.PodDisruptionBudget](c.Caches, all),
 		claims: client.CacheOf[*corev1.PersistentVolumeClaim](c.Caches, all), volumes: client.CacheOf[*corev1.PersistentVolume](c.Caches, all),
 		classes: client.CacheOf[*storagev1.StorageClass](c.Caches, all), csiNodes: client.CacheOf[*storagev1.CSINode](c.Caches, all),
+		drivers: client.CacheOf[*storagev1.CSIDriver](c.Caches, all), capacities: client.CacheOf[*storagev1.CSIStorageCapacity](c.Caches, all),
+		attachments: client.CacheOf[*storagev1.VolumeAttachment](c.Caches, all), resourceClaims: client.CacheOf[*resourcev1.ResourceClaim](c.Caches, all),
+		slices: client.CacheOf[*resourcev1.ResourceSlice](c.Caches, all), deviceClasses: client.CacheOf[*resourcev1.DeviceClass](c.Caches, all),
+	}
+	w.attachments.AddIndex(byNode, func(a *storagev1.VolumeAttachment) []string { return []string{a.Spec.NodeName} })
+	if !c.WithoutGroups {
+		w.podGroups = client.CacheOf[*schedulingv1alpha2.PodGroup](c.Caches, all)
 	}
 	if !c.WithoutPolicies {
 		w.policies = client.CacheOf[*v1alpha1.SchedulingPolicy](c.Caches, all)
@@ -76,6 +95,13 @@ func (w *world) watch() {
 			}
 		})
 	})
+	if w.podGroups != nil {
+		w.podGroups.OnChange(func(old, new *schedulingv1alpha2.PodGroup) {
+			newest := client.Newest(old, new)
+			key := types.NamespacedName{Namespace: newest.Namespace, Name: newest.Name}
+			tell(func(s *Scheduler) { s.groupChanged(new, key) })
+		})
+	}
 	if w.policies != nil {
 		w.policies.OnChange(func(old, new *v1alpha1.SchedulingPolicy) {
 			name := client.Newest(old, new).Name
@@ -89,6 +115,16 @@ func (w *world) watch() {
 	})
 	w.volumes.OnChange(func(old, new *corev1.PersistentVolume) { w.woken(framework.VolumeChanged, client.Newest(old, new)) })
 	w.csiNodes.OnChange(func(old, new *storagev1.CSINode) { w.woken(framework.CSINodeChanged, client.Newest(old, new)) })
+	w.drivers.OnChange(func(old, new *storagev1.CSIDriver) { w.woken(framework.CapacityChanged, client.Newest(old, new)) })
+	w.capacities.OnChange(func(old, new *storagev1.CSIStorageCapacity) {
+		w.woken(framework.CapacityChanged, client.Newest(old, new))
+	})
+	w.attachments.OnChange(func(old, new *storagev1.VolumeAttachment) {
+		if new == nil {
+			w.woken(framework.AttachmentRemoved, old)
+		}
+	})
+	w.watchDevices()
 	w.classes.OnChange(func(old, new *storagev1.StorageClass) {
 		w.woken(framework.StorageClassChanged, client.Newest(old, new))
 	})
@@ -102,7 +138,11 @@ func (w *world) woken(kind framework.EventKind, about client.Object) {
 // wait returns once all caches are synced.
 func (w *world) wait(ctx context.Context) error {
 	all := []<-chan struct{}{w.pods.Synced(), w.nodes.Synced(), w.namespaces.Synced(), w.services.Synced(), w.controllers.Synced(), w.replicaSets.Synced(),
-		w.statefulSets.Synced(), w.pdbs.Synced(), w.claims.Synced(), w.volumes.Synced(), w.classes.Synced(), w.csiNodes.Synced()}
+		w.statefulSets.Synced(), w.pdbs.Synced(), w.claims.Synced(), w.volumes.Synced(), w.classes.Synced(), w.csiNodes.Synced(), w.drivers.Synced(), w.capacities.Synced(), w.attachments.Synced(),
+		w.resourceClaims.Synced(), w.slices.Synced(), w.deviceClasses.Synced()}
+	if w.podGroups != nil {
+		all = append(all, w.podGroups.Synced())
+	}
 	if w.policies != nil {
 		all = append(all, w.policies.Synced())
 	}

@@ -53,6 +53,9 @@ func (p *plane) declareLoops(context.Context) error {
 		return nil
 	}
 	profiles, err := scheduler.LoadConfig(c.SchedulerConfig)
+	if err == nil {
+		err = profiles.Embedded()
+	}
 	if err != nil {
 		return err
 	}

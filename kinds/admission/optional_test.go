@@ -131,7 +131,7 @@ func TestNamesOfPlugins(t *testing.T) {
 	}
 	all := defaults(admission.Choice{})
 	for _, name := range []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
-		"StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass",
+		"StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "PodGroupWorkloadExists", "DefaultIngressClass",
 		"PodTopologyLabels", "PodResizeValidator", "ResourceQuota", "NodeRestriction"} {
 		if !strings.Contains(all, name) {
 			t.Errorf("%s does not run by default", name)

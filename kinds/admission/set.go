@@ -100,6 +100,7 @@ func plugins(cfg Config, s settings) []plugin {
 		{name: "CertificateApproval", validator: certificateApproval{}},
 		{name: "CertificateSigning", validator: certificateSigning{}},
 		{name: "CertificateSubjectRestriction", validator: certificateSubject{}},
+		{name: "PodGroupWorkloadExists", validator: podGroupWorkload{}},
 		{name: "DefaultIngressClass", mutator: defaultIngressClass{}},
 		{name: "DenyServiceExternalIPs", off: true, validator: denyExternalIPs{}},
 		{name: "PodTopologyLabels", mutator: podTopology{}},

@@ -17,10 +17,9 @@ func DropDisabled(template, old *corev1.PodTemplateSpec) {
 
 // disabled says which of the fields behind gates a spec uses.
 type disabled struct {
-	stopSignal      bool // ContainerStopSignals
-	schedulingGroup bool // GenericWorkload
-	trustBundle     bool // ClusterTrustBundleProjection
-	certificate     bool // PodCertificateRequest
+	stopSignal  bool // ContainerStopSignals
+	trustBundle bool // ClusterTrustBundleProjection
+	certificate bool // PodCertificateRequest
 }
 
 func usesDisabled(spec *corev1.PodSpec) disabled {
@@ -28,7 +27,6 @@ func usesDisabled(spec *corev1.PodSpec) disabled {
 	if spec == nil {
 		return d
 	}
-	d.schedulingGroup = spec.SchedulingGroup != nil
 	eachLifecycle(spec, func(l **corev1.Lifecycle) { d.stopSignal = d.stopSignal || (*l).StopSignal != nil })
 	eachProjection(spec, func(s *corev1.VolumeProjection) {
 		d.trustBundle = d.trustBundle || s.ClusterTrustBundle != nil
@@ -38,9 +36,6 @@ func usesDisabled(spec *corev1.PodSpec) disabled {
 }
 
 func dropDisabled(spec *corev1.PodSpec, keep disabled) {
-	if !keep.schedulingGroup {
-		spec.SchedulingGroup = nil
-	}
 	if !keep.stopSignal {
 		eachLifecycle(spec, dropStopSignal)
 	}

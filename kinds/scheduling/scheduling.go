@@ -1,4 +1,4 @@
-// Package scheduling declares the kinds of the group scheduling.k8s.io: the PriorityClass.
+// Package scheduling declares the kinds of the group scheduling.k8s.io: PriorityClass, and in v1alpha2 PodGroup and Workload.
 package scheduling
 
 import (
@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -18,7 +19,8 @@ import (
 )
 
 // Group is scheduling.k8s.io.
-var Group = kind.Group{Name: "scheduling.k8s.io", Versions: []string{"v1"}, AddToScheme: []func(*runtime.Scheme) error{schedulingv1.AddToScheme}}
+var Group = kind.Group{Name: "scheduling.k8s.io", Versions: []string{"v1", "v1alpha2"},
+	AddToScheme: []func(*runtime.Scheme) error{schedulingv1.AddToScheme, schedulingv1alpha2.AddToScheme}}
 
 // The priorities of the system's own pods. Users' priorities end below them.
 const (

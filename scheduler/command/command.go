@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/clientcmd"
 
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,6 +50,8 @@ type program struct {
 	kubeconfig, config, level string
 	elect                     bool
 	leaseName, leaseNamespace string
+	lease                     scheduler.LeaderElection
+	given                     func(flag string) bool // on the command line
 }
 
 // Main runs the program until a signal ends it, and exits.
@@ -73,6 +76,7 @@ func New(options ...Option) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return p.run(c.Context()) },
 	}
 	set := c.Flags()
+	p.given = set.Changed
 	set.StringVar(&p.kubeconfig, "kubeconfig", "", "how to reach the API server (default: $KUBECONFIG, or the pod's service account)")
 	set.StringVar(&p.config, "config", "", "a KubeSchedulerConfiguration file (default: one profile, default-scheduler)")
 	set.BoolVar(&p.elect, "leader-elect", true, "of several instances, let one schedule")
@@ -92,7 +96,8 @@ func (p *program) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := p.connect()
+	p.follow(profiles)
+	api, err := p.connect(profiles.ClientConnection)
 	if err != nil {
 		return err
 	}
@@ -105,7 +110,8 @@ func (p *program) run(ctx context.Context) error {
 	if !p.elect {
 		return serve(ctx)
 	}
-	elector, err := loop.NewLeaseElector(loop.LeaseConfig{Transport: api, Namespace: p.leaseNamespace, Name: p.leaseName, Identity: identity, Log: log})
+	elector, err := loop.NewLeaseElector(loop.LeaseConfig{Transport: api, Namespace: p.leaseNamespace, Name: p.leaseName, Identity: identity, Log: log,
+		Duration: p.lease.LeaseDuration.Duration, RenewDeadline: p.lease.RenewDeadline.Duration, RetryPeriod: p.lease.RetryPeriod.Duration})
 	if err != nil {
 		return err
 	}
@@ -122,7 +128,28 @@ func (p *program) run(ctx context.Context) error {
 	return errors.Join(failed, led)
 }
 
-func (p *program) connect() (client.Transport, error) {
+// follow takes what the configuration says and no flag does.
+func (p *program) follow(c scheduler.Profiles) {
+	if conn := c.ClientConnection; conn != nil && !p.given("kubeconfig") {
+		p.kubeconfig = conn.Kubeconfig
+	}
+	e := c.LeaderElection
+	if e == nil {
+		return
+	}
+	p.lease = *e
+	if e.LeaderElect != nil && !p.given("leader-elect") {
+		p.elect = *e.LeaderElect
+	}
+	if e.ResourceName != "" && !p.given("leader-elect-resource-name") {
+		p.leaseName = e.ResourceName
+	}
+	if e.ResourceNamespace != "" && !p.given("leader-elect-resource-namespace") {
+		p.leaseNamespace = e.ResourceNamespace
+	}
+}
+
+func (p *program) connect(c *scheduler.ClientConnection) (client.Transport, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = p.kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
@@ -130,6 +157,9 @@ func (p *program) connect() (client.Transport, error) {
 		return nil, fmt.Errorf("how to reach the API server: %w", err)
 	}
 	config.UserAgent = "yare-scheduler"
+	if c != nil {
+		config.QPS, config.Burst = c.QPS, int(c.Burst)
+	}
 	return clienthttp.New(config)
 }
 
@@ -139,13 +169,17 @@ func (p *program) schedule(ctx context.Context, api client.Transport, profiles s
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("SchedulingPolicies: %w", err)
 	}
+	_, ungrouped := client.Of[*schedulingv1alpha2.PodGroup](api).List(ctx, "", metav1.ListOptions{Limit: 1})
+	if ungrouped != nil && !apierrors.IsNotFound(ungrouped) {
+		return fmt.Errorf("PodGroups: %w", ungrouped)
+	}
 	names := make([]string, 0, len(profiles.Profiles))
 	for _, profile := range profiles.Profiles {
 		names = append(names, profile.SchedulerName)
 	}
 	events := loop.NewRecorder(loop.RecorderConfig{Transport: api, Component: names[0], Instance: identity, Log: log})
 	caches := client.NewCaches(client.CachesConfig{Transport: api, Log: log})
-	s, err := scheduler.New(scheduler.Config{Transport: api, Caches: caches, Log: log, Events: events.Event, Profiles: profiles, Plugins: p.plugins, WithoutPolicies: err != nil})
+	s, err := scheduler.New(scheduler.Config{Transport: api, Caches: caches, Log: log, Events: events.Event, Profiles: profiles, Plugins: p.plugins, WithoutPolicies: err != nil, WithoutGroups: ungrouped != nil})
 	if err != nil {
 		return err
 	}

@@ -8,11 +8,12 @@ type Cycle struct {
 	Nodes   *Nodes
 	Profile *Profile
 
-	class      *Class
+	class      *Class // unless restricted or direct
 	data       map[string]any
 	skipFilter []string
 	skipScore  []string
 	restricted bool
+	direct     bool // decided for the node that was nominated; no class was asked
 	only       []int
 	by         []string // plugins that restricted the nodes
 }
@@ -40,21 +41,36 @@ func (c *Cycle) Restrict(plugin string, names ...string) {
 	c.restricted, c.only, c.by = true, slots, append(c.by, plugin)
 }
 
+func (c *Cycle) skips(filter string) bool { return contains(c.skipFilter, filter) }
+
+// Local tells, after PreFilter, whether no plugin that looks beyond one node and its pods has a say in whether the pod fits there.
+func (c *Cycle) Local() bool {
+	for _, p := range c.Profile.onCluster {
+		if !c.skips(p.Name()) {
+			return false
+		}
+	}
+	return true
+}
+
 // Begin starts a decision.
 func (f *Profile) Begin(p *Pod) *Cycle { return &Cycle{Pod: p, Nodes: f.nodes, Profile: f} }
 
-// preFilter asks the PreFilter plugins; a status other than nil ends the decision.
+// preFilter asks the PreFilter plugins; a status other than nil ends the decision. Where preemption may help all are asked, since it needs what they prepare.
 func (f *Profile) preFilter(c *Cycle) *Status {
+	var refused *Status
 	for _, p := range f.PreFilter {
 		switch s := p.PreFilter(c); {
 		case s.OK():
 		case s.Code == Skip:
 			c.skipFilter = append(c.skipFilter, p.Name())
+		case s.Code == Unschedulable:
+			refused = s
 		default:
 			return s
 		}
 	}
-	return nil
+	return refused
 }
 
 // Fits judges one node with all filters as things are, after PreFilter.
@@ -110,52 +126,68 @@ func (f *Profile) fitsNominated(c *Cycle, i int) *Status {
 
 // Simulation moves pods in the nodes' state and in what plugins prepared, and moves them back.
 type Simulation struct {
-	f    *Profile
-	c    *Cycle
-	undo []func()
+	f     *Profile
+	c     *Cycle
+	start uint64 // the position in the journal of pods
+	undo  []step
+}
+
+// step is what is to be done to take something back: put the pod on the node, or, if that is negative, take it off.
+type step struct {
+	pod  *Pod
+	node int
 }
 
 // Simulate starts a simulation for a decision that is past PreFilter.
-func (f *Profile) Simulate(c *Cycle) *Simulation { return &Simulation{f: f, c: c} }
+func (f *Profile) Simulate(c *Cycle) *Simulation {
+	return &Simulation{f: f, c: c, start: f.nodes.pods.end()}
+}
 
 // Add puts a pod on a node.
 func (s *Simulation) Add(p *Pod, node int) {
-	s.add(p, node)
-	s.undo = append(s.undo, func() { s.remove(p) })
+	back := slices.ContainsFunc(s.undo, func(was step) bool { return was.pod == p && was.node >= 0 })
+	s.add(p, node, !back)
+	s.undo = append(s.undo, step{p, -1})
 }
 
 // Remove takes a pod off its node.
 func (s *Simulation) Remove(p *Pod) {
 	node := p.node
 	s.remove(p)
-	s.undo = append(s.undo, func() { s.add(p, node) })
+	s.undo = append(s.undo, step{p, node})
 }
 
 // Undo restores the state from before the simulation.
 func (s *Simulation) Undo() {
 	for k := len(s.undo) - 1; k >= 0; k-- {
-		s.undo[k]()
+		if was := s.undo[k]; was.node < 0 {
+			s.remove(was.pod)
+		} else {
+			s.add(was.pod, was.node, false)
+		}
 	}
 	s.undo = nil
+	s.f.nodes.simulated -= uint64(s.f.nodes.pods.truncate(s.start)) // nobody saw what was taken back
 }
 
-func (s *Simulation) add(p *Pod, node int) {
+// add puts a pod on a node; newly tells that it was not there when the decision began.
+func (s *Simulation) add(p *Pod, node int, newly bool) {
 	s.f.nodes.AddPod(p, s.f.nodes.Name[node])
 	s.f.nodes.simulated++
-	s.follow(p, node, 1)
+	s.follow(p, node, 1, newly)
 }
 
 func (s *Simulation) remove(p *Pod) {
 	node := p.node
 	s.f.nodes.RemovePod(p)
 	s.f.nodes.simulated++
-	s.follow(p, node, -1)
+	s.follow(p, node, -1, false)
 }
 
-func (s *Simulation) follow(p *Pod, node, sign int) {
+func (s *Simulation) follow(p *Pod, node, sign int, newly bool) {
 	for _, plugin := range s.f.onCluster {
 		if slices.Contains(s.c.skipFilter, plugin.Name()) {
-			if pre, ok := plugin.(PreFilterPlugin); ok && sign > 0 && pre.PreFilter(s.c).OK() { // the pod may be what it has something to say about
+			if pre, ok := plugin.(PreFilterPlugin); ok && newly && pre.PreFilter(s.c).OK() { // the pod may be what it has something to say about
 				s.c.skipFilter = slices.DeleteFunc(slices.Clone(s.c.skipFilter), func(n string) bool { return n == plugin.Name() })
 			}
 			continue

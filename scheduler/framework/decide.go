@@ -33,21 +33,33 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 		}
 		return nil, &Diagnosis{Nodes: f.nodes.Len(), PreFilter: s, Plugins: []string{s.Plugin}}, nil
 	}
+	if d := f.onNominated(c); d != nil {
+		return d, nil, nil
+	}
 	f.forgetVerdicts()
 	if c.restricted {
 		f.filterOnly(c)
+	} else if columns, grouped := f.columns(c); grouped {
+		c.class = f.classFor(c.Pod, len(columns) == 0)
+		f.renew(c.class, c, columns)
+		f.gather(c.class, f.judgedApart(c, len(columns) == 0))
 	} else {
-		class := c.classOf()
-		f.renew(class, c)
-		f.feasible = f.feasible.CopyFrom(class.pass)
+		c.class = f.classFor(c.Pod, false)
+		f.renew(c.class, c, nil)
+		f.feasible = f.feasible.CopyFrom(c.class.pass)
+		f.judgeOwn(c)
 	}
 	f.filterCluster(c)
 	for i := range f.nodes.WithNominated.All() {
-		if f.feasible.Has(i) {
+		if f.feasible.Has(i) && (!f.grouped || f.apart.Has(i)) {
 			f.refuse(i, f.fitsNominated(c, i))
 		}
 	}
-	count := f.feasible.Count()
+	f.collect()
+	count := 0
+	for _, i := range f.left {
+		count += c.Weight(i)
+	}
 	if count == 0 {
 		return f.diagnose(c)
 	}
@@ -59,6 +71,55 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 	return d, nil, nil
 }
 
+// judgedApart are the nodes that no other may stand for: the one where the pod itself waits for room and, where more counts than the node and its pods, all where pods wait.
+func (f *Profile) judgedApart(c *Cycle, local bool) Bits {
+	clear(f.alone)
+	own := f.judgeOwn(c)
+	if own < 0 && (local || f.nodes.WithNominated.Count() == 0) {
+		return nil
+	}
+	f.alone = f.alone.Grow(f.nodes.Slots() - 1)
+	if own >= 0 && f.verdicts[own] == nil {
+		f.alone.Set(own)
+	}
+	if !local {
+		for i := range f.nodes.WithNominated.All() {
+			if i != own && c.class.pass.Has(i) {
+				f.alone.Set(i)
+			}
+		}
+	}
+	return f.alone
+}
+
+// judgeOwn judges the node where the pod itself waits for room, which the class counts as taken, and returns its slot; -1 if there is none.
+func (f *Profile) judgeOwn(c *Cycle) int {
+	own, waits := f.nodes.nominees[c.Pod.Object.UID]
+	if !waits || !f.nodes.Valid.Has(own) {
+		return -1
+	}
+	s := firstRefusal(f.onNode, c, own)
+	if s == nil {
+		s = firstRefusal(f.onPods, c, own)
+	}
+	f.feasible = f.feasible.Grow(own)
+	f.feasible.Put(own, s == nil)
+	f.refuse(own, s)
+	return own
+}
+
+// collect lists the nodes that are left.
+func (f *Profile) collect() {
+	if f.grouped {
+		f.left = slices.DeleteFunc(f.left, func(i int) bool { return !f.feasible.Has(i) })
+		return
+	}
+	f.left = f.left[:0]
+	for i := range f.feasible.All() {
+		f.left = append(f.left, i)
+	}
+}
+
 func (f *Profile) refuse(i int, s *Status) {
 	if s != nil {
 		f.feasible.Clear(i)
@@ -68,6 +129,7 @@ func (f *Profile) refuse(i int, s *Status) {
 }
 
 func (f *Profile) forgetVerdicts() {
+	f.grouped = false
 	for _, i := range f.refused {
 		f.verdicts[i] = nil
 	}
@@ -80,7 +142,7 @@ func (f *Profile) forgetVerdicts() {
 // filterCluster asks the plugins that look beyond one node about those that are left.
 func (f *Profile) filterCluster(c *Cycle) {
 	for _, p := range f.onCluster {
-		if contains(c.skipFilter, p.Name()) {
+		if c.skips(p.Name()) {
 			continue
 		}
 		if batch, ok := p.(BatchFilter); ok {
@@ -97,10 +159,7 @@ func (f *Profile) filterCluster(c *Cycle) {
 
 // filterOnly judges the few nodes that a plugin restricted the pod to; what is learnt of them is not kept.
 func (f *Profile) filterOnly(c *Cycle) {
-	clear(f.feasible)
-	if n := f.nodes.Slots(); n > 0 {
-		f.feasible = f.feasible.Grow(n - 1)
-	}
+	f.feasible = f.empty()
 	for _, i := range c.only {
 		f.feasible.Set(i)
 		s := firstRefusal(f.onNode, c, i)
@@ -112,17 +171,17 @@ func (f *Profile) filterOnly(c *Cycle) {
 }
 
 func (f *Profile) diagnose(c *Cycle) (*Decision, *Diagnosis, error) {
-	d := &Diagnosis{Nodes: f.nodes.Len(), Verdicts: make([]*Status, f.nodes.Slots())}
-	for i := range f.nodes.Valid.All() {
-		s := f.verdicts[i]
-		if s == nil && !c.restricted {
-			s = c.class.why[i]
+	d := &Diagnosis{Nodes: f.nodes.Len(), Verdicts: f.allVerdicts(c)}
+	var last *Status
+	for _, s := range d.Verdicts {
+		if s == nil || s == last {
+			continue
 		}
-		if s != nil && s.Code == Failed {
+		last = s
+		if s.Code == Failed {
 			return nil, nil, fmt.Errorf("running Filter plugin %q: %w", s.Plugin, s.Err)
 		}
-		d.Verdicts[i] = s
-		if s != nil && !slices.Contains(d.Plugins, s.Plugin) {
+		if !slices.Contains(d.Plugins, s.Plugin) {
 			d.Plugins = append(d.Plugins, s.Plugin)
 		}
 	}
@@ -136,6 +195,30 @@ func (f *Profile) diagnose(c *Cycle) (*Decision, *Diagnosis, error) {
 		}
 	}
 	return nil, d, nil
+}
+
+// allVerdicts are the reasons why nodes were refused, by slot; nil where they were not, or not judged.
+func (f *Profile) allVerdicts(c *Cycle) []*Status {
+	if c.restricted {
+		return slices.Clone(f.verdicts)
+	}
+	out := slices.Clone(c.class.why)
+	if f.grouped {
+		for _, k := range c.class.cells.live {
+			if cell := &c.class.cells.list[k]; cell.rep >= 0 && f.verdicts[cell.rep] != nil {
+				for _, i := range cell.slots {
+					out[i] = f.verdicts[cell.rep]
+				}
+			}
+		}
+		for i := range f.apart.All() {
+			out[i] = nil
+		}
+	}
+	for _, i := range f.refused {
+		out[i] = f.verdicts[i]
+	}
+	return out
 }
 
 // Message is what users read: "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) were unschedulable. preemption: ...".

@@ -14,7 +14,7 @@ const (
 	NodeAllocatable
 	NodeLabels
 	NodeTaints  // taints or unschedulable
-	NodeOther   // annotations, conditions
+	NodeOther   // annotations, conditions, declared features
 	PodAdded    // a pod was assigned to a node
 	PodRemoved  // an assigned pod is gone, has ended or is being deleted
 	PodShrunk   // an assigned pod asks for less
@@ -26,7 +26,11 @@ const (
 	CSINodeChanged
 	NamespaceChanged
 	PolicyChanged
-	AnyEvent EventKind = 1<<iota - 1
+	CapacityChanged                // of storage: a CSIStorageCapacity or CSIDriver
+	AttachmentRemoved              // of a volume to a node
+	ResourceClaimChanged           // a claim on devices
+	DevicesChanged                 // a ResourceSlice or DeviceClass
+	AnyEvent             EventKind = 1<<iota - 1
 )
 
 // Event is one change. Node is set for node events, Pod for events about other pods, Namespace and Name for those about claims, volumes and classes.
@@ -36,4 +40,5 @@ type Event struct {
 	Node            *corev1.Node // its new state
 	Slot            int          // the node's slot
 	Pod             *Pod         // its last state
+	Freed           bool         // of a ResourceClaim: it gave devices back
 }

@@ -23,6 +23,47 @@ type Handle struct {
 	// Siblings selects the pods of the same Services and controller as pod; nil if there are none.
 	Siblings func(pod *corev1.Pod) labels.Selector
 	Volumes  Volumes
+	// Groups knows the PodGroups; nil means that nobody groups pods.
+	Groups Groups
+	// Capacity knows how much room is left for new volumes, and what is attached where; nil means that nobody counts that.
+	Capacity Capacity
+	// Devices knows which extended resources device classes stand for; nil means that none do.
+	Devices Devices
+	// Ignored are the extended resources that extenders care for, so that NodeResourcesFit does not.
+	Ignored []string
+	// Approve asks others, in the background, who may be preempted for a pod, and has the best of what they leave carried out; false means that nobody is to
+	// be asked. Victims are sorted by falling importance.
+	Approve func(pod *Pod, choices []Choice) bool
+}
+
+// Groups is what is known of PodGroups.
+type Groups interface {
+	// Group is the group that a pod names: how many pods must be placed together, and how many there are; known is false while there is no such PodGroup.
+	Group(pod *Pod) (least, pods int, known bool)
+	// Domain are the nodes that the pod's group must stay on in the decision under way; nil means that it may go anywhere.
+	Domain(pod *Pod) Bits
+}
+
+// Devices says which extended resources device classes stand for, so that a node that has none of such a resource by itself may do. Epoch changes when an answer may.
+type Devices interface {
+	Backs(resource corev1.ResourceName) bool
+	Epoch() uint64
+}
+
+// Choice is a node and the pods that would have to leave it for another.
+type Choice struct {
+	Node       string
+	Victims    []*Pod
+	Violations int // how many of them PodDisruptionBudgets protect
+}
+
+// Capacity is what CSI drivers say about storage.
+type Capacity interface {
+	Driver(name string) (*storagev1.CSIDriver, bool)
+	// Capacities lists how much storage each class has left where.
+	Capacities() []*storagev1.CSIStorageCapacity
+	// Attachments lists what is attached, or about to be, to a node.
+	Attachments(node string) []*storagev1.VolumeAttachment
 }
 
 // Volumes is what is known of storage, and how the scheduler acts on it.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Numbers of the resources that every node has; others follow in the order in which they are first met.
@@ -49,16 +50,22 @@ type Nodes struct {
 	claims    map[string]int // by namespace/name: pods on nodes that mount it
 	count     int
 
-	objects, pods journal
-	imageEpoch    uint64
-	spaceEpoch    uint64
-	simulated     uint64 // changes of pods that simulations made and took back
+	objects    journal[int32] // slots whose node changed
+	pods       journal[shift]
+	quiet      bool // what changes now is taken back before anybody looks
+	imageEpoch uint64
+	spaceEpoch uint64
+	simulated  uint64 // changes of pods that simulations made and took back
+
+	nominees map[types.UID]int // the slots at which pods wait for room
+	termBook
+	templates
 }
 
 // NewNodes makes an empty state.
 func NewNodes() *Nodes {
 	n := &Nodes{names: map[string]int{}, resources: map[corev1.ResourceName]int{}, columns: map[string]*LabelColumn{}, imageOn: map[string]int{},
-		spaces: map[string]labels.Set{}, claims: map[string]int{}}
+		spaces: map[string]labels.Set{}, claims: map[string]int{}, nominees: map[types.UID]int{}, termBook: termBook{terms: map[string]*Terms{}}, templates: newTemplates()}
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods} {
 		n.Resource(r)
 	}
@@ -123,7 +130,7 @@ func (n *Nodes) extend() int {
 	n.affine, n.antiAff = append(n.affine, 0), append(n.antiAff, 0)
 	n.Valid, n.WithAffinity, n.WithAntiAffinity, n.WithNominated = n.Valid.Grow(i), n.WithAffinity.Grow(i), n.WithAntiAffinity.Grow(i), n.WithNominated.Grow(i)
 	for _, c := range n.columns {
-		c.Value = append(c.Value, 0)
+		c.grow()
 	}
 	return i
 }
@@ -163,7 +170,7 @@ func (n *Nodes) SetNode(node *corev1.Node) *corev1.Node {
 	if old == nil || !equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images) {
 		n.setImages(i, node.Status.Images)
 	}
-	n.objects.add(i)
+	n.objects.add(int32(i))
 	return old
 }
 
@@ -178,7 +185,7 @@ func sameForScheduling(a, b *corev1.Node) bool {
 func SameCondition(a, b corev1.NodeCondition) bool { return a.Type == b.Type && a.Status == b.Status }
 
 // Touch records that what is known of a node besides its object changed, so that plugins of every scope judge it again.
-func (n *Nodes) Touch(i int) { n.objects.add(i) }
+func (n *Nodes) Touch(i int) { n.objects.add(int32(i)) }
 
 // RemoveNode removes a node's object; its pods stay counted until they are removed.
 func (n *Nodes) RemoveNode(name string) {
@@ -193,11 +200,11 @@ func (n *Nodes) RemoveNode(name string) {
 		n.Allocatable[r][i] = 0
 	}
 	for _, c := range n.columns {
-		c.Value[i] = 0
+		c.put(i, 0)
 	}
 	n.setImages(i, nil)
 	n.imageEpoch++
-	n.objects.add(i)
+	n.objects.add(int32(i))
 	n.release(i)
 }
 
@@ -240,7 +247,7 @@ func (n *Nodes) AddPod(p *Pod, node string) {
 	p.node, p.at = i, len(n.Pods[i])
 	n.Pods[i] = append(n.Pods[i], p)
 	n.account(p, 1)
-	n.pods.add(i)
+	n.shifted(p, i, 1)
 }
 
 // RemovePod forgets a pod that AddPod counted.
@@ -256,8 +263,14 @@ func (n *Nodes) RemovePod(p *Pod) {
 	list[len(list)-1] = nil
 	n.Pods[i] = list[:len(list)-1]
 	p.node = -1
-	n.pods.add(i)
+	n.shifted(p, i, -1)
 	n.release(i)
+}
+
+func (n *Nodes) shifted(p *Pod, i, sign int) {
+	if !n.quiet {
+		n.pods.add(shift{int32(i), int32(sign), p})
+	}
 }
 
 func (n *Nodes) account(p *Pod, sign int64) {
@@ -268,6 +281,7 @@ func (n *Nodes) account(p *Pod, sign int64) {
 	n.Used[PodCount][i] += sign
 	n.NonZeroCPU[i] += sign * p.NonZeroCPU
 	n.NonZeroMem[i] += sign * p.NonZeroMem
+	n.countTerms(p, int(sign))
 	if p.HasAffinity() {
 		n.affine[i] += int(sign)
 		n.WithAffinity.Put(i, n.affine[i] > 0)
@@ -303,6 +317,8 @@ func (n *Nodes) Nominate(p *Pod, node string) {
 	i := n.slot(node)
 	n.Nominated[i] = append(n.Nominated[i], p)
 	n.WithNominated.Set(i)
+	n.nominees[p.Object.UID] = i
+	n.pods.add(shift{slot: int32(i)})
 }
 
 // Unnominate forgets the nomination of p on a node.
@@ -318,6 +334,8 @@ func (n *Nodes) Unnominate(p *Pod, node string) {
 		}
 	}
 	n.WithNominated.Put(i, len(n.Nominated[i]) > 0)
+	delete(n.nominees, p.Object.UID)
+	n.pods.add(shift{slot: int32(i)})
 	n.release(i)
 }
 
@@ -338,46 +356,13 @@ func (n *Nodes) SetNamespace(name string, l labels.Set) {
 func (n *Nodes) NamespaceLabels(name string) labels.Set { return n.spaces[name] }
 func (n *Nodes) NamespaceEpoch() uint64                 { return n.spaceEpoch }
 
-// LabelColumn holds one label's value of every node as a small number; 0 means that the node lacks the label.
-type LabelColumn struct {
-	Value []int32
-	ids   map[string]int32
-}
-
-// Label is the column of a label key, made on first use and kept up to date from then on.
-func (n *Nodes) Label(key string) *LabelColumn {
-	if c := n.columns[key]; c != nil {
-		return c
-	}
-	c := &LabelColumn{Value: make([]int32, len(n.Name)), ids: map[string]int32{}}
-	n.columns[key] = c
-	for i := range n.Valid.All() {
-		c.set(i, n.Object[i].Labels, key)
-	}
-	return c
-}
-
-// Values is one more than the largest value of the column.
-func (c *LabelColumn) Values() int { return len(c.ids) + 1 }
-
-func (c *LabelColumn) set(i int, l map[string]string, key string) {
-	v, ok := l[key]
-	if !ok {
-		c.Value[i] = 0
-		return
-	}
-	id, ok := c.ids[v]
-	if !ok {
-		id = int32(len(c.ids) + 1)
-		c.ids[v] = id
-	}
-	c.Value[i] = id
-}
-
 // Replace puts a newer object in the place of a counted pod whose requests, labels and terms are the same. The old Pod is no longer on a node.
 func (n *Nodes) Replace(p *Pod, obj *corev1.Pod) *Pod {
 	next := *p
 	next.Object = obj
+	if !p.Object.Status.StartTime.Equal(obj.Status.StartTime) { // how much its node loses with it has changed
+		n.pods.add(shift{slot: int32(p.node)})
+	}
 	n.Pods[p.node][p.at] = &next
 	p.node = -1
 	return &next

@@ -143,7 +143,7 @@ func TestColumnsAreTheSumOfTheirPods(t *testing.T) {
 }
 
 func TestJournalTellsWhenItForgot(t *testing.T) {
-	var j journal
+	var j journal[int]
 	start := j.end()
 	for i := range 3 * journalKeeps {
 		j.add(i)

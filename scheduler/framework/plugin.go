@@ -91,7 +91,7 @@ type QueueItem struct {
 	Since time.Time // when it was last added to the active queue
 }
 
-// PreFilterPlugin looks at a pod before any node is judged: it may refuse it, prepare (Cycle.Put), restrict the nodes (Cycle.Restrict), or answer Skip, so that its
+// PreFilterPlugin looks at a pod before any node is judged: it may refuse it (with Unschedulable, preemption is tried), prepare (Cycle.Put), restrict the nodes (Cycle.Restrict), or answer Skip, so that its
 // Filter is not asked.
 type PreFilterPlugin interface {
 	Plugin
@@ -121,6 +121,11 @@ type ShiftPlugin interface {
 type PostFilterPlugin interface {
 	Plugin
 	PostFilter(c *Cycle, d *Diagnosis) (nominate string, keep bool, s *Status)
+}
+
+// VictimChooser is a PostFilterPlugin that can also say, without doing anything, who would have to leave which node for a pod.
+type VictimChooser interface {
+	Choose(c *Cycle, d *Diagnosis) (Choice, *Status)
 }
 
 // PreScorePlugin prepares scores; feasible are the nodes in question. Skip leaves the plugin's Score out.

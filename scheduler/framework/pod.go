@@ -2,6 +2,7 @@ package framework
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -52,26 +53,62 @@ type Pod struct {
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
 
-	required  *nodeaffinity.RequiredNodeAffinity
-	preferred *nodeaffinity.PreferredSchedulingTerms
-	signature string
-	node, at  int // slot and place in its list of pods; node is -1 when it is nowhere
+	template *template
+	node, at int // slot and place in its list of pods; node is -1 when it is nowhere
 }
 
 // NewPod parses a pod. A pod that can't be parsed is refused with the field and the reason.
 func NewPod(obj *corev1.Pod, n *Nodes) (*Pod, error) {
-	p := &Pod{Object: obj, Priority: corehelper.PodPriority(obj), node: -1}
-	p.measure(n)
-	p.Ports = hostPorts(&obj.Spec)
+	t, err := n.templateOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{Object: obj, Priority: corehelper.PodPriority(obj), Requests: t.requests, NonZeroCPU: t.nonZeroCPU, NonZeroMem: t.nonZeroMem, Ports: t.ports,
+		RequiredAffinity: t.requiredAffinity, RequiredAntiAffinity: t.requiredAntiAffinity, PreferredAffinity: t.preferredAffinity, PreferredAntiAffinity: t.preferredAntiAffinity,
+		template: t, node: -1}
 	for i := range obj.Spec.Volumes {
 		if name := ClaimOf(obj, &obj.Spec.Volumes[i]); name != "" {
 			p.Volumes = append(p.Volumes, name)
 		}
 	}
-	if err := p.parseAffinity(); err != nil {
-		return nil, err
+	if obj.Spec.NodeName != "" && reportsResources(&obj.Status) {
+		p.Requests, p.NonZeroCPU, p.NonZeroMem = measure(obj, n, true)
 	}
 	return p, nil
+}
+
+// reportsResources tells whether the node says something of its own about a pod's resources.
+func reportsResources(s *corev1.PodStatus) bool {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if list[i].Resources != nil || len(list[i].AllocatedResources) > 0 {
+				return true
+			}
+		}
+	}
+	return s.Resources != nil || len(s.AllocatedResources) > 0
+}
+
+// parse works out what a template's pods ask for.
+func (t *template) parse(obj *corev1.Pod, n *Nodes) error {
+	t.requests, t.nonZeroCPU, t.nonZeroMem = measure(obj, n, false)
+	t.ports = hostPorts(&obj.Spec)
+	if err := t.parseAffinity(obj); err != nil {
+		return err
+	}
+	for k := range t.requiredAffinity {
+		t.terms = append(t.terms, n.intern(RequiredAffinity, &t.requiredAffinity[k], 0))
+	}
+	for k := range t.requiredAntiAffinity {
+		t.terms = append(t.terms, n.intern(RequiredAntiAffinity, &t.requiredAntiAffinity[k], 0))
+	}
+	for k := range t.preferredAffinity {
+		t.terms = append(t.terms, n.intern(PreferredAffinity, &t.preferredAffinity[k].Term, t.preferredAffinity[k].Weight))
+	}
+	for k := range t.preferredAntiAffinity {
+		t.terms = append(t.terms, n.intern(PreferredAntiAffinity, &t.preferredAntiAffinity[k].Term, t.preferredAntiAffinity[k].Weight))
+	}
+	return nil
 }
 
 // ClaimOf names the PersistentVolumeClaim behind a volume; empty if there is none.
@@ -85,25 +122,27 @@ func ClaimOf(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-// measure works out the requests: init containers, sidecars, overhead and pod-level resources as the Pod API defines them.
-func (p *Pod) measure(n *Nodes) {
-	assigned := p.Object.Spec.NodeName != ""
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: assigned, InPlacePodLevelResourcesVerticalScalingEnabled: assigned}
-	list := resourcehelper.PodRequests(p.Object, opts)
-	p.Requests = make([]Amount, 0, len(list))
+// measure works out the requests: init containers, sidecars, overhead and pod-level resources as the Pod API defines them; reported ones count while a pod is resized.
+func measure(obj *corev1.Pod, n *Nodes, reported bool) (requests []Amount, nonZeroCPU, nonZeroMem int64) {
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: reported, InPlacePodLevelResourcesVerticalScalingEnabled: reported}
+	list := resourcehelper.PodRequests(obj, opts)
+	requests = make([]Amount, 0, len(list))
 	for name, q := range list {
 		if v := valueOf(name, q); v != 0 {
-			p.Requests = append(p.Requests, Amount{n.Resource(name), v})
+			requests = append(requests, Amount{n.Resource(name), v})
 		}
 	}
-	p.NonZeroCPU, p.NonZeroMem = p.amount(CPU), p.amount(Memory)
-	if everyContainerRequests(&p.Object.Spec) {
-		return
+	nonZeroCPU, nonZeroMem = amount(requests, CPU), amount(requests, Memory)
+	if everyContainerRequests(&obj.Spec) {
+		return requests, nonZeroCPU, nonZeroMem
 	}
 	opts.NonMissingContainerRequests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(DefaultMilliCPU, resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(DefaultMemory, resource.BinarySI)}
-	list = resourcehelper.PodRequests(p.Object, opts)
-	p.NonZeroCPU, p.NonZeroMem = list.Cpu().MilliValue(), list.Memory().Value()
+	if resourcehelper.IsPodLevelRequestsSet(obj) { // what the pod asks for as a whole, its containers need not ask for again
+		maps.DeleteFunc(opts.NonMissingContainerRequests, func(name corev1.ResourceName, _ resource.Quantity) bool { _, asked := list[name]; return asked })
+	}
+	list = resourcehelper.PodRequests(obj, opts)
+	return requests, list.Cpu().MilliValue(), list.Memory().Value()
 }
 
 func everyContainerRequests(s *corev1.PodSpec) bool {
@@ -128,8 +167,8 @@ func valueOf(name corev1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-func (p *Pod) amount(resource int) int64 {
-	for _, a := range p.Requests {
+func amount(list []Amount, resource int) int64 {
+	for _, a := range list {
 		if a.Resource == resource {
 			return a.Value
 		}
@@ -138,7 +177,7 @@ func (p *Pod) amount(resource int) int64 {
 }
 
 // Request is how much of a resource the pod asks for.
-func (p *Pod) Request(resource int) int64 { return p.amount(resource) }
+func (p *Pod) Request(resource int) int64 { return amount(p.Requests, resource) }
 
 // NonZeroRequest is Request with the defaults for containers that ask for no CPU or memory.
 func (p *Pod) NonZeroRequest(resource int) int64 {
@@ -148,7 +187,7 @@ func (p *Pod) NonZeroRequest(resource int) int64 {
 	case Memory:
 		return p.NonZeroMem
 	}
-	return p.amount(resource)
+	return amount(p.Requests, resource)
 }
 
 // Key is the pod's namespace and name.
@@ -156,20 +195,28 @@ func (p *Pod) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Object.Namespace, Name: p.Object.Name}
 }
 
+// Group is the name of the PodGroup that the pod belongs to, in its namespace.
+func (p *Pod) Group() (name string, ok bool) {
+	if g := p.Object.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
+		return *g.PodGroupName, true
+	}
+	return "", false
+}
+
 // Node is the slot of the node that the pod is on or assumed to be on; -1 for none.
 func (p *Pod) Node() int { return p.node }
 
 // Required is what spec.nodeSelector and required node affinity ask of a node.
 func (p *Pod) Required() *nodeaffinity.RequiredNodeAffinity {
-	if p.required == nil {
+	if p.template.required == nil {
 		r := nodeaffinity.GetRequiredNodeAffinity(p.Object)
-		p.required = &r
+		p.template.required = &r
 	}
-	return p.required
+	return p.template.required
 }
 
 // Preferred is the preferred node affinity; nil if there is none.
-func (p *Pod) Preferred() *nodeaffinity.PreferredSchedulingTerms { return p.preferred }
+func (p *Pod) Preferred() *nodeaffinity.PreferredSchedulingTerms { return p.template.preferred }
 
 // Terminating tells whether the pod is being deleted.
 func (p *Pod) Terminating() bool { return p.Object.DeletionTimestamp != nil }
@@ -224,40 +271,40 @@ func (t *Term) Matches(pod *corev1.Pod, namespaceLabels labels.Set) bool {
 	return t.Selector.Matches(labels.Set(pod.Labels))
 }
 
-func (p *Pod) parseAffinity() error {
-	a := p.Object.Spec.Affinity
+func (t *template) parseAffinity(obj *corev1.Pod) error {
+	a := obj.Spec.Affinity
 	if a == nil {
 		return nil
 	}
 	var err error
 	if na := a.NodeAffinity; na != nil && len(na.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
-		if p.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(na.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if t.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(na.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("spec.affinity.nodeAffinity: %w", err)
 		}
 	}
 	if pa := a.PodAffinity; pa != nil {
-		if p.RequiredAffinity, p.PreferredAffinity, err = p.terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if t.requiredAffinity, t.preferredAffinity, err = terms(obj.Namespace, pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("spec.affinity.podAffinity: %w", err)
 		}
 	}
 	if pa := a.PodAntiAffinity; pa != nil {
-		if p.RequiredAntiAffinity, p.PreferredAntiAffinity, err = p.terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+		if t.requiredAntiAffinity, t.preferredAntiAffinity, err = terms(obj.Namespace, pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
 			return fmt.Errorf("spec.affinity.podAntiAffinity: %w", err)
 		}
 	}
 	return nil
 }
 
-func (p *Pod) terms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) (r []Term, w []WeightedTerm, err error) {
+func terms(namespace string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) (r []Term, w []WeightedTerm, err error) {
 	for i := range required {
-		t, err := newTerm(p.Object.Namespace, &required[i])
+		t, err := newTerm(namespace, &required[i])
 		if err != nil {
 			return nil, nil, err
 		}
 		r = append(r, t)
 	}
 	for i := range preferred {
-		t, err := newTerm(p.Object.Namespace, &preferred[i].PodAffinityTerm)
+		t, err := newTerm(namespace, &preferred[i].PodAffinityTerm)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -284,6 +331,16 @@ func newTerm(namespace string, in *corev1.PodAffinityTerm) (Term, error) {
 		}
 	}
 	return t, nil
+}
+
+// SelectsNamespaces tells whether terms of the pod select namespaces by label.
+func (p *Pod) SelectsNamespaces() bool {
+	for _, t := range p.template.terms {
+		if t.Term.NamespaceSelector != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // HasAffinity tells whether the pod has pod affinity or anti-affinity terms of any kind.

@@ -51,13 +51,28 @@ type Profile struct {
 	prepares                  map[string]bool // names of PreScore plugins
 	hints                     map[string]Plugin
 
-	classes  map[string]*Class
+	local   []Plugin        // filters and scores of narrow scope
+	cluster []clusterPlugin // those of scope OnCluster
+
+	classes  map[*shape]*Class
+	cols     []*Column
+	raw      []int64
 	feasible Bits
+	grouped  bool      // feasible nodes stand for others
+	weight   []int32   // by slot: for how many
+	left     []int     // the feasible nodes as a list, once all filters are through
+	apart    Bits      // nodes for which none stands
+	alone    Bits      // memory for apart
 	verdicts []*Status // by slot: refusals of this decision beyond those of the class
 	refused  []int     // the slots that have one
 	total    []int64
 	common   int64 // what is to be added to each total
 	scratch  []int64
+}
+
+type clusterPlugin struct {
+	Plugin
+	filters, scores bool
 }
 
 type weighted struct {
@@ -67,7 +82,7 @@ type weighted struct {
 
 // NewProfile orders the plugins of a profile over nodes. rng chooses among equally good nodes.
 func NewProfile(name string, set Set, nodes *Nodes, rng *rand.Rand) (*Profile, error) {
-	f := &Profile{Name: name, Set: set, nodes: nodes, rand: rng, classes: map[string]*Class{}, prepares: map[string]bool{}, hints: map[string]Plugin{}}
+	f := &Profile{Name: name, Set: set, nodes: nodes, rand: rng, classes: map[*shape]*Class{}, prepares: map[string]bool{}, hints: map[string]Plugin{}}
 	for _, p := range set.Filter {
 		switch p.FilterScope() {
 		case OnNode:
@@ -89,6 +104,7 @@ func NewProfile(name string, set Set, nodes *Nodes, rng *rand.Rand) (*Profile, e
 			return nil, fmt.Errorf("profile %q: %w", name, err)
 		}
 	}
+	f.sort()
 	for _, p := range set.PreFilter {
 		f.note(p)
 	}
@@ -102,6 +118,40 @@ func NewProfile(name string, set Set, nodes *Nodes, rng *rand.Rand) (*Profile, e
 		f.note(p)
 	}
 	return f, nil
+}
+
+// sort tells the plugins that judge nodes singly from those that look at the cluster.
+func (f *Profile) sort() {
+	for _, p := range f.onNode {
+		f.local = append(f.local, p)
+	}
+	for _, p := range f.onPods {
+		f.local = append(f.local, p)
+	}
+	for _, p := range f.plain {
+		f.local = append(f.local, p.ScorePlugin)
+	}
+	for _, p := range f.normalized {
+		f.local = append(f.local, p)
+	}
+	add := func(p Plugin, filters, scores bool) {
+		for k := range f.cluster {
+			if o := &f.cluster[k]; o.Name() == p.Name() {
+				o.filters, o.scores = o.filters || filters, o.scores || scores
+				return
+			}
+		}
+		f.cluster = append(f.cluster, clusterPlugin{p, filters, scores})
+	}
+	for _, p := range f.onCluster {
+		add(p, true, false)
+	}
+	for _, p := range f.PreScore {
+		add(p, false, true)
+	}
+	for _, p := range f.global {
+		add(p.ScorePlugin, false, true)
+	}
 }
 
 func (f *Profile) note(p Plugin) {
@@ -136,6 +186,14 @@ func (f *Profile) addScore(s WeightedScore) error {
 		f.normalized, f.normalizedWeight = append(f.normalized, s.ScorePlugin), append(f.normalizedWeight, s.Weight)
 	}
 	return nil
+}
+
+// Epoch changes whenever verdicts of plugins of narrow scope may, of which neither a node nor its pods tell.
+func (f *Profile) Epoch() (sum uint64) {
+	for _, p := range f.epochs {
+		sum += p.Epoch()
+	}
+	return sum
 }
 
 // Helps tells whether e may let p go, which the named plugins refused.

@@ -82,10 +82,7 @@ func (f *Profile) Obstacles(c *Cycle, node int) []Obstacle {
 
 // Signature is the same for all pods that differ in nothing on which a plugin of narrow scope may judge: those of one class.
 func (p *Pod) Signature() string {
-	if p.signature == "" {
-		p.signature = sign(p)
-	}
-	return p.signature
+	return p.template.full.signature + p.Object.Spec.NodeName
 }
 
 // Changes grows with every change of a node, of the pods on one, or of a namespace's labels; simulations that are undone do not count.

@@ -8,33 +8,30 @@ import (
 // choose picks the best feasible node into d.
 func (f *Profile) choose(c *Cycle, d *Decision) error {
 	if d.Feasible == 1 {
-		for i := range f.feasible.All() {
-			d.Slot = i
-		}
+		d.Slot = f.left[0]
 		return nil
 	}
 	if err := f.scoreAll(c); err != nil {
 		return err
 	}
 	best, ties := int64(math.MinInt64), 0
-	for i := range f.feasible.All() {
+	for _, i := range f.left {
 		if t := f.total[i]; t > best {
-			best, ties = t, 1
+			best, ties = t, c.Weight(i)
 		} else if t == best {
-			ties++
+			ties += c.Weight(i)
 		}
 	}
 	d.Score = best + f.common
 	lucky := f.rand.IntN(ties)
-	for i := range f.feasible.All() {
+	for _, i := range f.left {
 		if f.total[i] != best {
 			continue
 		}
-		if lucky == 0 {
-			d.Slot = i
+		if lucky -= c.Weight(i); lucky < 0 {
+			d.Slot = f.member(c.class, i)
 			break
 		}
-		lucky--
 	}
 	return nil
 }
@@ -63,50 +60,74 @@ func (f *Profile) scoreAll(c *Cycle) error {
 		if batch, ok := w.ScorePlugin.(BatchScore); ok {
 			batch.ScoreAll(c, f.feasible, f.scratch)
 		} else {
-			for i := range f.feasible.All() {
+			for _, i := range f.left {
 				f.scratch[i] = w.Score(c, i)
 			}
 		}
-		f.normalize(c, w.ScorePlugin, w.weight, f.scratch, true)
+		f.normalize(c, w.ScorePlugin, w.weight, f.scratch)
 	}
 	return nil
 }
 
 func (f *Profile) scoreLocal(c *Cycle) {
-	if !c.restricted {
-		copy(f.total, c.class.base)
-		for k, s := range f.normalized {
-			f.normalize(c, s, f.normalizedWeight[k], c.class.raw[k], c.class.some[k])
-		}
+	if c.restricted || c.direct {
+		f.scoreDirectly(c)
 		return
 	}
-	for i := range f.feasible.All() {
+	cells := &c.class.cells
+	for _, i := range f.left {
+		f.total[i] = f.baseOf(c, cells, i)
+	}
+	for k, s := range f.normalized {
+		for _, i := range f.left {
+			if of := cells.of[i]; of >= 0 {
+				f.scratch[i] = cells.list[of].raw[k]
+			} else {
+				f.scratch[i] = s.Score(c, i)
+			}
+		}
+		f.normalize(c, s, f.normalizedWeight[k], f.scratch)
+	}
+}
+
+// baseOf is the sum of a node's local scores that need no normalization; only the node where the pod itself waits may be in no cell.
+func (f *Profile) baseOf(c *Cycle, cells *cells, i int) (sum int64) {
+	if of := cells.of[i]; of >= 0 {
+		return cells.list[of].base
+	}
+	for _, s := range f.plain {
+		sum += s.weight * s.Score(c, i)
+	}
+	return sum
+}
+
+// scoreDirectly asks the local plugins about the few nodes that are in question.
+func (f *Profile) scoreDirectly(c *Cycle) {
+	for _, i := range f.left {
 		f.total[i] = 0
 		for _, s := range f.plain {
 			f.total[i] += s.weight * s.Score(c, i)
 		}
 	}
 	for k, s := range f.normalized {
-		for i := range f.feasible.All() {
+		for _, i := range f.left {
 			f.scratch[i] = s.Score(c, i)
 		}
-		f.normalize(c, s, f.normalizedWeight[k], f.scratch, true)
+		f.normalize(c, s, f.normalizedWeight[k], f.scratch)
 	}
 }
 
 // normalize adds a plugin's weighted scores to the totals.
-func (f *Profile) normalize(c *Cycle, p ScorePlugin, weight int64, raw []int64, some bool) {
+func (f *Profile) normalize(c *Cycle, p ScorePlugin, weight int64, raw []int64) {
 	switch mode := p.Normalization(); mode {
 	case None:
-		for i := range f.feasible.All() {
+		for _, i := range f.left {
 			f.total[i] += weight * raw[i]
 		}
 	case ByMax, ByMaxReversed:
 		var most int64
-		if some {
-			for i := range f.feasible.All() {
-				most = max(most, raw[i])
-			}
+		for _, i := range f.left {
+			most = max(most, raw[i])
 		}
 		f.addByMax(mode == ByMaxReversed, weight, raw, most)
 	default:
@@ -115,7 +136,7 @@ func (f *Profile) normalize(c *Cycle, p ScorePlugin, weight int64, raw []int64, 
 			copy(own, raw)
 		}
 		p.(Normalizer).Normalize(c, f.feasible, own)
-		for i := range f.feasible.All() {
+		for _, i := range f.left {
 			f.total[i] += weight * own[i]
 		}
 	}
@@ -127,11 +148,11 @@ func (f *Profile) addByMax(reversed bool, weight int64, raw []int64, most int64)
 		f.common += weight * MaxScore
 	case most == 0:
 	case reversed:
-		for i := range f.feasible.All() {
+		for _, i := range f.left {
 			f.total[i] += weight * (MaxScore - MaxScore*raw[i]/most)
 		}
 	default:
-		for i := range f.feasible.All() {
+		for _, i := range f.left {
 			f.total[i] += weight * (MaxScore * raw[i] / most)
 		}
 	}
@@ -157,8 +178,16 @@ func (f *Profile) Scores(c *Cycle) (map[string]int64, *Diagnosis, error) {
 		return nil, nil, err
 	}
 	out := map[string]int64{}
-	for i := range f.feasible.All() {
+	for _, i := range f.left {
 		out[f.nodes.Name[i]] = f.total[i] + f.common
+		if !f.grouped || f.apart.Has(i) {
+			continue
+		}
+		for _, m := range c.class.cells.list[c.class.cells.of[i]].slots {
+			if !f.apart.Has(int(m)) {
+				out[f.nodes.Name[m]] = f.total[i] + f.common
+			}
+		}
 	}
 	return out, nil, nil
 }

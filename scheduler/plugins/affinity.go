@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/yare-project/yare/scheduler/framework"
@@ -26,6 +27,7 @@ type affinityArgs struct {
 var (
 	otherNode       = framework.Refuse(framework.Unresolvable, NodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	notForScheduler = framework.Refuse(framework.Unresolvable, NodeAffinity, "node(s) didn't match scheduler-enforced node affinity")
+	conflicting     = framework.Refuse(framework.Unresolvable, NodeAffinity, "pod affinity terms conflict")
 )
 
 func newAffinity(raw []byte, _ *framework.Handle) (framework.Plugin, error) {
@@ -38,26 +40,32 @@ func newAffinity(raw []byte, _ *framework.Handle) (framework.Plugin, error) {
 		return p, nil
 	}
 	var err, err2 error
+	path := field.NewPath("addedAffinity")
 	if r := args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-		p.added, err = nodeaffinity.NewNodeSelector(r)
+		p.added, err = nodeaffinity.NewNodeSelector(r, field.WithPath(path.Child("requiredDuringSchedulingIgnoredDuringExecution")))
 	}
 	if w := args.AddedAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(w) > 0 {
-		p.preferred, err2 = nodeaffinity.NewPreferredSchedulingTerms(w)
+		p.preferred, err2 = nodeaffinity.NewPreferredSchedulingTerms(w, field.WithPath(path.Child("preferredDuringSchedulingIgnoredDuringExecution")))
 	}
 	if err = errors.Join(err, err2); err != nil {
-		return nil, fmt.Errorf("arguments of plugin %s: addedAffinity: %w", NodeAffinity, err)
+		return nil, fmt.Errorf("arguments of plugin %s: %w", NodeAffinity, err)
 	}
 	return p, nil
 }
 
 func (*affinity) Name() string                           { return NodeAffinity }
+func (*affinity) SpecOnly() bool                         { return true }
 func (*affinity) FilterScope() framework.Scope           { return framework.OnNode }
 func (*affinity) ScoreScope() framework.Scope            { return framework.OnNode }
 func (*affinity) Normalization() framework.Normalization { return framework.ByMax }
 
 // PreFilter spares judging all nodes when the pod names the ones it may go to, as pods of DaemonSets do.
 func (p *affinity) PreFilter(c *framework.Cycle) *framework.Status {
-	if names, ok := namedNodes(&c.Pod.Object.Spec); ok {
+	names, ok := namedNodes(&c.Pod.Object.Spec)
+	switch {
+	case ok && len(names) == 0:
+		return conflicting
+	case ok:
 		c.Restrict(NodeAffinity, names...)
 	}
 	return nil
@@ -68,7 +76,8 @@ func namedNodes(s *corev1.PodSpec) (names []string, ok bool) {
 	if s.Affinity == nil || s.Affinity.NodeAffinity == nil || s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil, false
 	}
-	for _, t := range s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+	terms := s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for _, t := range terms {
 		var of []string
 		for _, f := range t.MatchFields {
 			if f.Key != metav1.ObjectNameField || f.Operator != corev1.NodeSelectorOpIn {
@@ -85,7 +94,7 @@ func namedNodes(s *corev1.PodSpec) (names []string, ok bool) {
 		}
 		names = append(names, of...)
 	}
-	return names, true
+	return names, len(terms) > 0
 }
 
 func (p *affinity) Filter(c *framework.Cycle, i int) *framework.Status {

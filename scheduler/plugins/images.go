@@ -22,6 +22,7 @@ func newImages(args []byte, h *framework.Handle) (framework.Plugin, error) {
 }
 
 func (images) Name() string                           { return ImageLocality }
+func (images) SpecOnly() bool                         { return true }
 func (images) ScoreScope() framework.Scope            { return framework.OnNode }
 func (images) Normalization() framework.Normalization { return framework.None }
 func (p images) Epoch() uint64                        { return p.nodes.ImageEpoch() }

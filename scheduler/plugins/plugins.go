@@ -27,6 +27,8 @@ const (
 	BalancedAllocation = "NodeResourcesBalancedAllocation"
 	ImageLocality      = "ImageLocality"
 	DefaultBinder      = "DefaultBinder"
+	DynamicResources   = "DynamicResources" // of scheduler/dra
+	GangScheduling     = "GangScheduling"
 )
 
 // Registry maps the name of each plugin to what makes it.
@@ -43,13 +45,16 @@ func Registry() map[string]framework.Factory {
 		BalancedAllocation: newBalanced,
 		ImageLocality:      newImages,
 		DefaultBinder:      newBinder,
+		GangScheduling:     newGang,
 		PodTopologySpread:  newSpread,
 		InterPodAffinity:   newPodAffinity,
 		DefaultPreemption:  newPreemption,
 		VolumeBinding:      newVolumeBinding,
-		VolumeRestrictions: withVolumes(VolumeRestrictions, func(h *framework.Handle) framework.Plugin { return &volumeRestrictions{h} }),
-		NodeVolumeLimits:   withVolumes(NodeVolumeLimits, func(h *framework.Handle) framework.Plugin { return &volumeLimits{h} }),
-		VolumeZone:         withVolumes(VolumeZone, func(h *framework.Handle) framework.Plugin { return &volumeZone{h} }),
+
+		NodeDeclaredFeatures: newDeclaredFeatures,
+		VolumeRestrictions:   withVolumes(VolumeRestrictions, func(h *framework.Handle) framework.Plugin { return &volumeRestrictions{h} }),
+		NodeVolumeLimits:     withVolumes(NodeVolumeLimits, func(h *framework.Handle) framework.Plugin { return &volumeLimits{h} }),
+		VolumeZone:           withVolumes(VolumeZone, func(h *framework.Handle) framework.Plugin { return &volumeZone{h} }),
 	}
 }
 
@@ -63,14 +68,17 @@ func Default() []struct {
 		Weight int32
 	}{
 		{SchedulingGates, 0}, {PrioritySort, 0}, {NodeUnschedulable, 0}, {NodeName, 0}, {TaintToleration, 3}, {NodeAffinity, 2}, {NodePorts, 0}, {NodeResourcesFit, 1},
-		{VolumeRestrictions, 0}, {NodeVolumeLimits, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2}, {InterPodAffinity, 2}, {DefaultPreemption, 0}, {BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
+		{VolumeRestrictions, 0}, {NodeVolumeLimits, 0}, {VolumeBinding, 0}, {VolumeZone, 0}, {PodTopologySpread, 2}, {InterPodAffinity, 2}, {DynamicResources, 2}, {DefaultPreemption, 0}, {BalancedAllocation, 1}, {ImageLocality, 1}, {DefaultBinder, 0},
+		{NodeDeclaredFeatures, 0}, {GangScheduling, 0},
 	}
 }
 
 // plain makes a factory for a plugin without arguments.
 func plain(p framework.Plugin) framework.Factory {
 	return func(args []byte, _ *framework.Handle) (framework.Plugin, error) {
-		if err := decode(args, p.Name(), &struct{ metav1.TypeMeta }{}); err != nil {
+		if err := decode(args, p.Name(), &struct {
+			metav1.TypeMeta `json:",inline"`
+		}{}); err != nil {
 			return nil, err
 		}
 		return p, nil

@@ -1,12 +1,12 @@
 package plugins
 
 import (
-	"fmt"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/scheduler/framework"
 )
@@ -40,8 +40,8 @@ func newPodAffinity(raw []byte, _ *framework.Handle) (framework.Plugin, error) {
 	}
 	p := &podAffinity{hardWeight: 1, ignoreSoft: args.IgnorePreferredTermsOfExistingPods}
 	if w := args.HardPodAffinityWeight; w != nil {
-		if *w < 0 || *w > 100 {
-			return nil, fmt.Errorf("arguments of plugin %s: hardPodAffinityWeight is %d; want 0 to 100", InterPodAffinity, *w)
+		if err := invalid(InterPodAffinity, inRange(field.NewPath("hardPodAffinityWeight"), int64(*w), 0, 100)); err != nil {
+			return nil, err
 		}
 		p.hardWeight = int64(*w)
 	}
@@ -53,58 +53,117 @@ func (*podAffinity) FilterScope() framework.Scope           { return framework.O
 func (*podAffinity) ScoreScope() framework.Scope            { return framework.OnCluster }
 func (*podAffinity) Normalization() framework.Normalization { return framework.Own }
 
+// ownTerms counts the pods that the terms of a template's pods select.
+type ownTerms struct {
+	friends         []*framework.Tally // by required affinity term: pods that match all of them
+	foes            []*framework.Tally // by required anti-affinity term
+	likes, dislikes []*framework.Tally // by preferred term
+}
+
+func newOwnTerms(c *framework.Cycle) *ownTerms {
+	n, p, s := c.Nodes, c.Pod, &ownTerms{}
+	selected := func(t *framework.Term) *framework.Tally {
+		return n.NewTally(t.TopologyKey, func(o *framework.Pod) int64 { return once(t.Matches(o.Object, n.NamespaceLabels(o.Object.Namespace))) }, nil)
+	}
+	for k := range p.RequiredAffinity {
+		s.friends = append(s.friends, n.NewTally(p.RequiredAffinity[k].TopologyKey, func(o *framework.Pod) int64 { return once(matchesAll(p.RequiredAffinity, n, o.Object)) }, nil))
+	}
+	for k := range p.RequiredAntiAffinity {
+		s.foes = append(s.foes, selected(&p.RequiredAntiAffinity[k]))
+	}
+	for k := range p.PreferredAffinity {
+		s.likes = append(s.likes, selected(&p.PreferredAffinity[k].Term))
+	}
+	for k := range p.PreferredAntiAffinity {
+		s.dislikes = append(s.dislikes, selected(&p.PreferredAntiAffinity[k].Term))
+	}
+	return s
+}
+
+func once(so bool) int64 {
+	if so {
+		return 1
+	}
+	return 0
+}
+
+// othersTerms are the terms of pods on nodes that select a template's pods.
+type othersTerms struct{ hard, soft []*framework.Terms }
+
 // companions is what a decision knows of the pods around.
 type companions struct {
-	friends   tally // pods that match all of the pod's required affinity terms
-	foes      tally // pods that match an anti-affinity term of it
-	unwelcome tally // pods with an anti-affinity term that matches it
-	own       labels.Set
+	*ownTerms
+	others    *othersTerms
+	unwelcome []*framework.Tally // pods with an anti-affinity term that matches the pod
+}
+
+func termsOf(c *framework.Cycle) *ownTerms {
+	var epoch uint64
+	if c.Pod.SelectsNamespaces() {
+		epoch = c.Nodes.NamespaceEpoch()
+	}
+	return c.Memo(InterPodAffinity, epoch, func() any { return newOwnTerms(c) }).(*ownTerms)
+}
+
+func termsAbout(c *framework.Cycle) *othersTerms {
+	return c.Memo(InterPodAffinity+"/others", c.Nodes.TermEpoch(), func() any {
+		return &othersTerms{c.Nodes.TermsAbout(c.Pod, framework.RequiredAntiAffinity),
+			c.Nodes.TermsAbout(c.Pod, framework.RequiredAffinity, framework.PreferredAffinity, framework.PreferredAntiAffinity)}
+	}).(*othersTerms)
+}
+
+// load brings what is known of the pods around up to date; nil if the pod minds nobody and nobody minds it.
+func load(c *framework.Cycle) *companions {
+	own, others := termsOf(c), termsAbout(c)
+	if len(own.friends)+len(own.foes)+len(others.hard) == 0 {
+		return nil
+	}
+	s := &companions{ownTerms: own, others: others}
+	minds := len(own.friends)+len(own.foes) > 0
+	for _, t := range own.friends {
+		t.Sync()
+	}
+	for _, t := range own.foes {
+		t.Sync()
+	}
+	for _, g := range others.hard {
+		t := c.Nodes.TermTally(g)
+		s.unwelcome = append(s.unwelcome, t)
+		minds = minds || !t.Empty()
+	}
+	if !minds {
+		return nil
+	}
+	return s
 }
 
 func (*podAffinity) PreFilter(c *framework.Cycle) *framework.Status {
-	p, n := c.Pod, c.Nodes
-	s := &companions{own: n.NamespaceLabels(p.Object.Namespace)}
-	for i := range n.WithAntiAffinity.All() {
-		for _, other := range n.Pods[i] {
-			s.resent(n, p, other, i, 1)
-		}
-	}
-	if s.unwelcome.empty() && len(p.RequiredAffinity) == 0 && len(p.RequiredAntiAffinity) == 0 {
+	s := load(c)
+	if s == nil {
 		return skipFilter
-	}
-	epoch := n.NamespaceEpoch()
-	if len(p.RequiredAffinity) > 0 {
-		by := c.Count(fmt.Sprint(InterPodAffinity, " friends ", epoch), func(i int) int32 {
-			return count(n.Pods[i], func(o *corev1.Pod) bool { return matchesAll(p.RequiredAffinity, n, o) })
-		})
-		for _, t := range p.RequiredAffinity {
-			s.friends.addAll(n, t.TopologyKey, by, 1)
-		}
-	}
-	for k := range p.RequiredAntiAffinity {
-		t := &p.RequiredAntiAffinity[k]
-		s.foes.addAll(n, t.TopologyKey, termCount(c, "foes", k, t), 1)
 	}
 	c.Put(InterPodAffinity, s)
 	return nil
 }
 
-// termCount is how many pods match a term, by node.
-func termCount(c *framework.Cycle, what string, k int, t *framework.Term) []int32 {
-	n := c.Nodes
-	return c.Count(fmt.Sprint(InterPodAffinity, " ", what, k, " ", n.NamespaceEpoch()), func(i int) int32 {
-		return count(n.Pods[i], func(o *corev1.Pod) bool { return t.Matches(o, n.NamespaceLabels(o.Namespace)) })
-	})
-}
-
-func count(pods []*framework.Pod, matches func(*corev1.Pod) bool) int32 {
-	var k int32
-	for _, p := range pods {
-		if matches(p.Object) {
-			k++
+// Columns implements framework.ColumnPlugin.
+func (p *podAffinity) Columns(c *framework.Cycle, columns []*framework.Column) ([]*framework.Column, bool) {
+	own, others := termsOf(c), termsAbout(c)
+	for _, list := range [][]*framework.Tally{own.friends, own.foes, own.likes, own.dislikes} {
+		for _, t := range list {
+			t.Sync()
+			columns = append(columns, t.Column())
 		}
 	}
-	return k
+	for _, g := range others.hard {
+		columns = append(columns, c.Nodes.TermTally(g).Column())
+	}
+	if !p.indifferent(c.Pod) {
+		for _, g := range others.soft {
+			columns = append(columns, c.Nodes.TermTally(g).Column())
+		}
+	}
+	return columns, true
 }
 
 func matchesAll(terms []framework.Term, n *framework.Nodes, o *corev1.Pod) bool {
@@ -116,31 +175,13 @@ func matchesAll(terms []framework.Term, n *framework.Nodes, o *corev1.Pod) bool 
 	return len(terms) > 0
 }
 
-// resent counts the anti-affinity terms of other, on node i, that match p.
-func (s *companions) resent(n *framework.Nodes, p, other *framework.Pod, i int, sign int64) {
-	for k := range other.RequiredAntiAffinity {
-		if t := &other.RequiredAntiAffinity[k]; t.Matches(p.Object, s.own) {
-			s.unwelcome.add(n, t.TopologyKey, i, sign)
-		}
-	}
-}
-
-// Shift implements framework.ShiftPlugin.
-func (*podAffinity) Shift(c *framework.Cycle, other *framework.Pod, i int, sign int) {
-	s, ok := c.Get(InterPodAffinity).(*companions)
-	if !ok {
-		return
-	}
-	n, by := c.Nodes, int64(sign)
-	s.resent(n, c.Pod, other, i, by)
-	if matchesAll(c.Pod.RequiredAffinity, n, other.Object) {
-		for _, t := range c.Pod.RequiredAffinity {
-			s.friends.add(n, t.TopologyKey, i, by)
-		}
-	}
-	for k := range c.Pod.RequiredAntiAffinity {
-		if t := &c.Pod.RequiredAntiAffinity[k]; t.Matches(other.Object, n.NamespaceLabels(other.Object.Namespace)) {
-			s.foes.add(n, t.TopologyKey, i, by)
+// Shift implements framework.ShiftPlugin: what is counted follows the nodes.
+func (*podAffinity) Shift(c *framework.Cycle, _ *framework.Pod, _ int, _ int) {
+	if s, ok := c.Get(InterPodAffinity).(*companions); ok {
+		if now := load(c); now != nil {
+			*s = *now
+		} else {
+			*s = companions{ownTerms: s.ownTerms, others: s.others}
 		}
 	}
 }
@@ -169,84 +210,108 @@ func (s *companions) judge(c *framework.Cycle, i int) *framework.Status {
 	switch {
 	case !s.hasFriends(c, i):
 		return noFriends
-	case s.foes.any(i):
+	case anyIn(s.foes, i):
 		return foes
-	case s.unwelcome.any(i):
+	case anyIn(s.unwelcome, i):
 		return unwelcome
 	}
 	return nil
 }
 
+// anyIn tells whether one of them counts something in a domain of node i.
+func anyIn(tallies []*framework.Tally, i int) bool {
+	for _, t := range tallies {
+		if t.In(i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *companions) hasFriends(c *framework.Cycle, i int) bool {
 	found := true
-	for _, t := range c.Pod.RequiredAffinity {
-		k, labelled := s.friends.at(c.Nodes, t.TopologyKey, i)
-		if !labelled {
+	for _, t := range s.friends {
+		if t.Domain(i) == 0 {
 			return false
 		}
-		found = found && k > 0
+		found = found && t.In(i) > 0
 	}
 	if found {
 		return true
 	}
 	// The first of a group whose pods want to be together has nobody to go to: it may go anywhere.
-	return s.friends.empty() && matchesAll(c.Pod.RequiredAffinity, c.Nodes, c.Pod.Object)
+	for _, t := range s.friends {
+		if !t.Empty() {
+			return false
+		}
+	}
+	return matchesAll(c.Pod.RequiredAffinity, c.Nodes, c.Pod.Object)
 }
 
 const affinityScores = InterPodAffinity + "/scores"
 
+// indifferent tells whether the preferences of others do not count for the pod.
+func (p *podAffinity) indifferent(pod *framework.Pod) bool {
+	return p.ignoreSoft && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0
+}
+
+// regard is what pods around think of the pod, or it of them: so much for each.
+type regard struct {
+	tally  *framework.Tally
+	weight int64
+}
+
 // PreScore implements framework.PreScorePlugin.
 func (p *podAffinity) PreScore(c *framework.Cycle, _ framework.Bits) *framework.Status {
-	pod, n := c.Pod, c.Nodes
-	prefers := len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0
-	if p.ignoreSoft && !prefers {
+	pod, own := c.Pod, termsOf(c)
+	if p.indifferent(pod) {
 		return skipFilter
 	}
-	t := &tally{}
-	for k := range pod.PreferredAffinity {
-		w := &pod.PreferredAffinity[k]
-		t.addAll(n, w.TopologyKey, termCount(c, "likes", k, &w.Term), w.Weight)
+	var all []regard
+	for k, t := range own.likes {
+		t.Sync()
+		all = append(all, regard{t, pod.PreferredAffinity[k].Weight})
 	}
-	for k := range pod.PreferredAntiAffinity {
-		w := &pod.PreferredAntiAffinity[k]
-		t.addAll(n, w.TopologyKey, termCount(c, "dislikes", k, &w.Term), -w.Weight)
+	for k, t := range own.dislikes {
+		t.Sync()
+		all = append(all, regard{t, -pod.PreferredAntiAffinity[k].Weight})
 	}
-	own := n.NamespaceLabels(pod.Object.Namespace)
-	for i := range n.WithAffinity.All() {
-		if !n.Valid.Has(i) {
-			continue
+	for _, g := range termsAbout(c).soft {
+		weight := g.Weight
+		switch g.Kind {
+		case framework.RequiredAffinity:
+			weight = p.hardWeight
+		case framework.PreferredAntiAffinity:
+			weight = -weight
 		}
-		for _, other := range n.Pods[i] {
-			p.regard(t, n, pod, other, i, own)
+		if t := c.Nodes.TermTally(g); weight != 0 && !t.Empty() {
+			all = append(all, regard{t, weight})
 		}
 	}
-	if len(t.keys) == 0 {
+	if len(all) == 0 {
 		return skipFilter
 	}
-	c.Put(affinityScores, t)
+	c.Put(affinityScores, all)
 	return nil
 }
 
-// regard counts what other, on node i, thinks of the pod.
-func (p *podAffinity) regard(t *tally, n *framework.Nodes, pod, other *framework.Pod, i int, own labels.Set) {
-	add := func(term *framework.Term, weight int64) {
-		if weight != 0 && term.Matches(pod.Object, own) {
-			t.add(n, term.TopologyKey, i, weight)
-		}
-	}
-	for k := range other.RequiredAffinity {
-		add(&other.RequiredAffinity[k], p.hardWeight)
-	}
-	for k := range other.PreferredAffinity {
-		add(&other.PreferredAffinity[k].Term, other.PreferredAffinity[k].Weight)
-	}
-	for k := range other.PreferredAntiAffinity {
-		add(&other.PreferredAntiAffinity[k].Term, -other.PreferredAntiAffinity[k].Weight)
+func (*podAffinity) Score(c *framework.Cycle, i int) int64 {
+	return sumAt(c.Get(affinityScores).([]regard), i)
+}
+
+// ScoreAll implements framework.BatchScore.
+func (*podAffinity) ScoreAll(c *framework.Cycle, in framework.Bits, scores []int64) {
+	all := c.Get(affinityScores).([]regard)
+	for i := range in.All() {
+		scores[i] = sumAt(all, i)
 	}
 }
 
-func (*podAffinity) Score(c *framework.Cycle, i int) int64 {
-	return c.Get(affinityScores).(*tally).sum(i)
+func sumAt(all []regard, i int) (sum int64) {
+	for _, r := range all {
+		sum += r.weight * r.tally.In(i)
+	}
+	return sum
 }
 
 // Normalize stretches the scores between the worst and the best.

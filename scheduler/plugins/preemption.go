@@ -3,7 +3,6 @@ package plugins
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -26,6 +25,9 @@ type preemption struct {
 	percentage int // of the nodes in question that are looked at
 	absolute   int // and how many at least
 	turn       int // where the search starts, so that not always the same nodes are looked at
+	recent     []*dryRuns
+	hopeful    []int // memory for candidates
+	found      []*candidate
 }
 
 type preemptionArgs struct {
@@ -49,11 +51,7 @@ func newPreemption(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	if v := args.MinCandidateNodesAbsolute; v != nil {
 		p.absolute = int(*v)
 	}
-	if p.percentage < 0 || p.percentage > 100 || p.absolute < 0 || p.percentage == 0 && p.absolute == 0 {
-		return nil, fmt.Errorf("arguments of plugin %s: minCandidateNodesPercentage %d and minCandidateNodesAbsolute %d: want 0 to 100 and not negative, not both 0",
-			DefaultPreemption, p.percentage, p.absolute)
-	}
-	return p, nil
+	return p, invalid(DefaultPreemption, args.check(int64(p.percentage), int64(p.absolute)))
 }
 
 func (*preemption) Name() string { return DefaultPreemption }
@@ -63,6 +61,15 @@ type candidate struct {
 	slot       int
 	victims    []*framework.Pod // the most important first
 	violations int              // of budgets
+
+	sum      int64     // of priorities
+	earliest time.Time // when the first of the most important started
+}
+
+// weighed is a candidate with what it is compared by.
+func weighed(c *candidate) *candidate {
+	c.sum, c.earliest = sumOfPriorities(c), earliestOfFirst(c)
+	return c
 }
 
 // PostFilter implements framework.PostFilterPlugin.
@@ -75,10 +82,65 @@ func (p *preemption) PostFilter(c *framework.Cycle, d *framework.Diagnosis) (str
 		none := &framework.Diagnosis{Nodes: d.Nodes, Verdicts: verdicts}
 		return "", false, framework.Refuse(framework.Unschedulable, DefaultPreemption, "preemption: "+none.Message())
 	}
+	if p.h.Approve != nil && p.h.Approve(c.Pod, choices(c.Nodes, candidates)) {
+		return "", true, framework.Refuse(framework.Unschedulable, DefaultPreemption, "preemption: extenders are being asked who may leave.")
+	}
 	best := slices.MinFunc(candidates, compare)
 	node := c.Nodes.Name[best.slot]
 	p.h.Preempt(c.Pod, node, best.victims)
 	return node, false, nil
+}
+
+func choices(n *framework.Nodes, in []*candidate) []framework.Choice {
+	out := make([]framework.Choice, 0, len(in))
+	for _, c := range in {
+		out = append(out, framework.Choice{Node: n.Name[c.slot], Victims: c.victims, Violations: c.violations})
+	}
+	return out
+}
+
+// LeastHarm is the choice that preemption prefers; each must have victims.
+func LeastHarm(list []framework.Choice) framework.Choice {
+	for _, c := range list {
+		slices.SortStableFunc(c.Victims, importance)
+	}
+	return slices.MinFunc(list, func(a, b framework.Choice) int {
+		return compare(weighed(&candidate{victims: a.Victims, violations: a.Violations}), weighed(&candidate{victims: b.Victims, violations: b.Violations}))
+	})
+}
+
+// Choose implements framework.VictimChooser.
+func (p *preemption) Choose(c *framework.Cycle, d *framework.Diagnosis) (framework.Choice, *framework.Status) {
+	if why := p.ineligible(c, d); why != "" {
+		return framework.Choice{}, framework.Refuse(framework.Unschedulable, DefaultPreemption, "preemption: "+why)
+	}
+	candidates, _ := p.candidates(c, d)
+	if len(candidates) == 0 {
+		return framework.Choice{}, framework.Refuse(framework.Unschedulable, DefaultPreemption, "preemption: no victims make room")
+	}
+	best := slices.MinFunc(candidates, compare)
+	return framework.Choice{Node: c.Nodes.Name[best.slot], Victims: best.victims, Violations: best.violations}, nil
+}
+
+// Charge is budgets after victims have left.
+func Charge(budgets []*policyv1.PodDisruptionBudget, victims []*framework.Pod) []*policyv1.PodDisruptionBudget {
+	out := slices.Clone(budgets)
+	for k, b := range out {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil || selector.Empty() {
+			continue
+		}
+		for _, v := range victims {
+			if v.Object.Namespace != b.Namespace || !selector.Matches(labels.Set(v.Object.Labels)) {
+				continue
+			}
+			if out[k] == b {
+				out[k] = b.DeepCopy()
+			}
+			out[k].Status.DisruptionsAllowed--
+		}
+	}
+	return out
 }
 
 // ineligible says why a pod may not preempt others now.
@@ -87,7 +149,7 @@ func (p *preemption) ineligible(c *framework.Cycle, d *framework.Diagnosis) stri
 		return "not eligible due to preemptionPolicy=Never."
 	}
 	i, ok := c.Nodes.Lookup(c.Pod.Object.Status.NominatedNodeName)
-	if !ok || i < len(d.Verdicts) && d.Verdicts[i].Is(framework.Unresolvable) {
+	if !ok || d.PreFilter.Is(framework.Unresolvable) || i < len(d.Verdicts) && d.Verdicts[i].Is(framework.Unresolvable) {
 		return ""
 	}
 	for _, o := range c.Nodes.Pods[i] {
@@ -113,29 +175,30 @@ func leaves(o *corev1.Pod) bool {
 
 var notHelpful = framework.Refuse(framework.Unresolvable, DefaultPreemption, "Preemption is not helpful for scheduling")
 
-// candidates tries the nodes where removing pods might help, until there are enough.
-func (p *preemption) candidates(c *framework.Cycle, d *framework.Diagnosis) (found []candidate, verdicts []*framework.Status) {
-	verdicts = make([]*framework.Status, c.Nodes.Slots())
-	var hopeful []int
+// candidates tries the nodes where removing pods might help, until there are enough. If there are none, the verdicts say why.
+func (p *preemption) candidates(c *framework.Cycle, d *framework.Diagnosis) (found []*candidate, verdicts []*framework.Status) {
+	hopeful := p.hopeful[:0]
 	for i := range c.Nodes.Valid.All() {
-		verdicts[i] = notHelpful
-		if d.PreFilter == nil && d.Verdicts[i].Is(framework.Unschedulable) {
+		if d.PreFilter.Is(framework.Unschedulable) || d.PreFilter == nil && d.Verdicts[i].Is(framework.Unschedulable) {
 			hopeful = append(hopeful, i)
 		}
 	}
-	if len(hopeful) == 0 {
-		return nil, verdicts
-	}
+	p.hopeful = hopeful
 	var budgets []*policyv1.PodDisruptionBudget
 	if p.h.Budgets != nil {
 		budgets = p.h.Budgets()
 	}
 	enough, harmless := max(len(hopeful)*p.percentage/100, p.absolute), 0
+	known := p.remembered(c, budgets)
+	found = p.found[:0]
 	p.turn++
 	for k := range hopeful {
 		i := hopeful[(k+p.turn)%len(hopeful)]
-		one, refusal := victims(c, i, budgets)
+		one, refusal := known.attempt(c, i, budgets)
 		if refusal != nil {
+			if verdicts == nil {
+				verdicts = make([]*framework.Status, c.Nodes.Slots())
+			}
 			verdicts[i] = refusal
 			continue
 		}
@@ -147,13 +210,22 @@ func (p *preemption) candidates(c *framework.Cycle, d *framework.Diagnosis) (fou
 			break
 		}
 	}
+	p.found = found
+	if len(found) == 0 {
+		verdicts = slices.Grow(verdicts, c.Nodes.Slots())[:c.Nodes.Slots()]
+		for i := range c.Nodes.Valid.All() {
+			if verdicts[i] == nil {
+				verdicts[i] = notHelpful
+			}
+		}
+	}
 	return found, verdicts
 }
 
 var noVictims = framework.Refuse(framework.Unresolvable, DefaultPreemption, "No preemption victims found for incoming pod")
 
 // victims finds the least set of pods whose removal from node i makes the pod fit there.
-func victims(c *framework.Cycle, i int, budgets []*policyv1.PodDisruptionBudget) (candidate, *framework.Status) {
+func victims(c *framework.Cycle, i int, budgets []*policyv1.PodDisruptionBudget) (*candidate, *framework.Status) {
 	var lower []*framework.Pod
 	for _, o := range c.Nodes.Pods[i] {
 		if o.Priority < c.Pod.Priority {
@@ -161,7 +233,7 @@ func victims(c *framework.Cycle, i int, budgets []*policyv1.PodDisruptionBudget)
 		}
 	}
 	if len(lower) == 0 {
-		return candidate{}, noVictims
+		return nil, noVictims
 	}
 	sim := c.Profile.Simulate(c)
 	defer sim.Undo()
@@ -169,10 +241,10 @@ func victims(c *framework.Cycle, i int, budgets []*policyv1.PodDisruptionBudget)
 		sim.Remove(o)
 	}
 	if s := c.Profile.FitsWithNominated(c, i); !s.OK() {
-		return candidate{}, s
+		return nil, s
 	}
 	slices.SortStableFunc(lower, importance)
-	out := candidate{slot: i}
+	out := &candidate{slot: i}
 	protected, free := splitByBudget(lower, budgets)
 	spare := func(list []*framework.Pod) (gone int) {
 		for _, o := range list {
@@ -190,9 +262,9 @@ func victims(c *framework.Cycle, i int, budgets []*policyv1.PodDisruptionBudget)
 	spare(free)
 	slices.SortStableFunc(out.victims, importance)
 	if len(out.victims) == 0 { // it fits as things are: then it is nominated pods that keep it away
-		return candidate{}, notHelpful
+		return nil, notHelpful
 	}
-	return out, nil
+	return weighed(out), nil
 }
 
 // importance orders pods by falling priority, then those that run longer first.
@@ -230,7 +302,9 @@ func splitByBudget(pods []*framework.Pod, budgets []*policyv1.PodDisruptionBudge
 				continue
 			}
 			left[k]--
-			broken = broken || left[k] < 0
+			if broken = left[k] < 0; broken {
+				break
+			}
 		}
 		if broken {
 			protected = append(protected, o)
@@ -243,18 +317,18 @@ func splitByBudget(pods []*framework.Pod, budgets []*policyv1.PodDisruptionBudge
 
 // compare puts the candidate first that does the least harm: fewest broken budgets, then the least important first victim, then the lowest sum of
 // priorities, then the fewest victims, then the shortest lost run.
-func compare(a, b candidate) int {
+func compare(a, b *candidate) int {
 	return cmp.Or(
 		cmp.Compare(a.violations, b.violations),
 		cmp.Compare(a.victims[0].Priority, b.victims[0].Priority),
-		cmp.Compare(sumOfPriorities(a), sumOfPriorities(b)),
+		cmp.Compare(a.sum, b.sum),
 		cmp.Compare(len(a.victims), len(b.victims)),
-		earliestOfFirst(b).Compare(earliestOfFirst(a)),
+		b.earliest.Compare(a.earliest),
 	)
 }
 
 // sumOfPriorities counts negative priorities as positive, so that more victims are never better than fewer of the same.
-func sumOfPriorities(c candidate) (sum int64) {
+func sumOfPriorities(c *candidate) (sum int64) {
 	for _, v := range c.victims {
 		sum += int64(v.Priority) + math.MaxInt32 + 1
 	}
@@ -262,7 +336,7 @@ func sumOfPriorities(c candidate) (sum int64) {
 }
 
 // earliestOfFirst is when the first of the most important victims started.
-func earliestOfFirst(c candidate) time.Time {
+func earliestOfFirst(c *candidate) time.Time {
 	first := started(c.victims[0])
 	for _, v := range c.victims[1:] {
 		if v.Priority == c.victims[0].Priority && started(v).Before(first) {

@@ -28,7 +28,7 @@ func (p *fit) Remedies(c *framework.Cycle, i int, _ *framework.Status) []framewo
 		all := n.Allocatable[r][i]
 		free := all - n.Used[r][i]
 		name := n.ResourceName(r)
-		if want <= free || p.ignores(name) {
+		if want <= free || p.ignores(name) || p.backed(n, r, i) {
 			return
 		}
 		m := framework.Remedy{Kind: framework.MoreResource, Plugin: NodeResourcesFit, Resource: string(name), Amount: want - free, Part: 1}
@@ -230,12 +230,12 @@ func (*podAffinity) Remedies(c *framework.Cycle, i int, _ *framework.Status) []f
 	n, node := c.Nodes, c.Nodes.Object[i]
 	var out []framework.Remedy
 	if !s.hasFriends(c, i) {
-		for _, t := range c.Pod.RequiredAffinity {
+		for k, t := range c.Pod.RequiredAffinity {
 			value, labelled := node.Labels[t.TopologyKey]
-			switch k, _ := s.friends.at(n, t.TopologyKey, i); {
+			switch {
 			case !labelled:
 				out = append(out, framework.Remedy{Kind: framework.Label, Plugin: InterPodAffinity, Key: t.TopologyKey, Do: fmt.Sprintf("label %s on node %s", t.TopologyKey, node.Name)})
-			case k <= 0:
+			case s.friends[k].In(i) <= 0:
 				out = append(out, framework.Remedy{Kind: framework.Companion, Plugin: InterPodAffinity, Key: t.TopologyKey, Values: []string{value},
 					Do: fmt.Sprintf("a pod that matches %q where %s=%s, or no required affinity to it", t.Selector, t.TopologyKey, value)})
 			}
@@ -254,14 +254,14 @@ func (*podAffinity) Remedies(c *framework.Cycle, i int, _ *framework.Status) []f
 
 // unwelcoming names pods whose own anti-affinity keeps c's pod from node i.
 func (s *companions) unwelcoming(c *framework.Cycle, i int) []framework.Remedy {
-	n := c.Nodes
+	n, own := c.Nodes, c.Nodes.NamespaceLabels(c.Pod.Object.Namespace)
 	by := map[string][]types.NamespacedName{}
 	for j := range n.WithAntiAffinity.All() {
 		for _, o := range n.Pods[j] {
 			for k := range o.RequiredAntiAffinity {
 				t := &o.RequiredAntiAffinity[k]
 				column := n.Label(t.TopologyKey)
-				if column.Value[j] != 0 && column.Value[j] == column.Value[i] && t.Matches(c.Pod.Object, s.own) && !slices.Contains(by[t.TopologyKey], o.Key()) {
+				if column.Value[j] != 0 && column.Value[j] == column.Value[i] && t.Matches(c.Pod.Object, own) && !slices.Contains(by[t.TopologyKey], o.Key()) {
 					by[t.TopologyKey] = append(by[t.TopologyKey], o.Key())
 				}
 			}
@@ -305,17 +305,14 @@ func (*spread) Remedies(c *framework.Cycle, i int, _ *framework.Status) []framew
 	node := c.Nodes.Object[i]
 	var out []framework.Remedy
 	for _, d := range state {
-		v := d.column.Value[i]
+		v := d.tally.Domain(i)
 		if v == 0 {
 			out = append(out, framework.Remedy{Kind: framework.Label, Plugin: PodTopologySpread, Key: d.key, Do: fmt.Sprintf("label %s on node %s", d.key, node.Name)})
 			continue
 		}
-		if d.stale {
-			d.findLeast()
-		}
-		if skew := d.count[v] + d.self - d.least; skew > d.maxSkew {
+		if skew := d.skew(v); skew > d.maxSkew {
 			out = append(out, framework.Remedy{Kind: framework.Skew, Plugin: PodTopologySpread, Key: d.key, Amount: skew, Part: float64(skew - d.maxSkew),
-				Do: fmt.Sprintf("maxSkew %d for %s (%s has %d matching pods, the emptiest counted %d)", skew, d.key, node.Labels[d.key], d.count[v], d.least)})
+				Do: fmt.Sprintf("maxSkew %d for %s (%s has %d matching pods, the emptiest counted %d)", skew, d.key, node.Labels[d.key], d.tally.Count(v), d.least())})
 		}
 	}
 	return out
@@ -332,7 +329,7 @@ func (p *volumeBinding) Remedies(c *framework.Cycle, i int, refusal *framework.S
 	}
 	node := c.Nodes.Name[i]
 	var out []framework.Remedy
-	if refusal == cantReach || refusal == volumesGone {
+	if slices.ContainsFunc([]lack{outOfReach, volumeGone}, func(l lack) bool { return refusal == lackStatus[l] }) {
 		for _, claim := range s.bound {
 			v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
 			if !ok {
@@ -349,6 +346,10 @@ func (p *volumeBinding) Remedies(c *framework.Cycle, i int, refusal *framework.S
 			class = "class " + *name
 		}
 		size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+		if refusal == lackStatus[noSpace] {
+			out = append(out, storage(claim.Name, fmt.Sprintf("storage for %s of %s for claim %s where node %s is", size.String(), class, claim.Name, node)))
+			continue
+		}
 		out = append(out, storage(claim.Name, fmt.Sprintf("a free persistentvolume of %s and %s for claim %s that node %s reaches", size.String(), class, claim.Name, node)))
 	}
 	return out

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -15,12 +14,20 @@ import (
 // fit keeps pods from nodes without room for their requests, and rates nodes by how full they would be.
 type fit struct {
 	nodes         *framework.Nodes
+	devices       framework.Devices
 	ignored       []string
 	ignoredGroups []string
 	score         func(used, capacity int64) (score int64, counts bool)
 	round         bool
 	weights       []resourceWeight
-	statuses      map[string]*framework.Status // by the resources that are missing
+	statuses      map[lacking]*framework.Status
+}
+
+// lacking is a set of resources that a node has not enough of.
+type lacking struct {
+	resources uint64 // by number; those that have a larger one are not remembered
+	pods      bool
+	code      framework.Code
 }
 
 type resourceWeight struct {
@@ -59,47 +66,40 @@ func newFit(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	if err := decode(raw, NodeResourcesFit, &args); err != nil {
 		return nil, err
 	}
-	s := args.ScoringStrategy
-	if s == nil {
-		s = &scoringStrategy{}
-	}
-	p := &fit{nodes: h.Nodes, ignored: args.IgnoredResources, ignoredGroups: args.IgnoredResourceGroups, statuses: map[string]*framework.Status{}}
-	var err error
-	if p.weights, err = weigh(s.Resources, NodeResourcesFit, h.Nodes); err != nil {
+	if err := invalid(NodeResourcesFit, args.check()); err != nil {
 		return nil, err
 	}
+	s := args.ScoringStrategy
+	if s == nil {
+		s = &scoringStrategy{Type: "LeastAllocated"}
+	}
+	p := &fit{nodes: h.Nodes, devices: h.Devices, ignored: append(args.IgnoredResources, h.Ignored...), ignoredGroups: args.IgnoredResourceGroups,
+		weights: weigh(s.Resources, h.Nodes), statuses: map[lacking]*framework.Status{}}
 	switch s.Type {
-	case "", "LeastAllocated":
+	case "LeastAllocated":
 		p.score = leastAllocated
 	case "MostAllocated":
 		p.score = mostAllocated
-	case "RequestedToCapacityRatio":
-		p.round = true
-		p.score, err = byShape(s)
 	default:
-		err = fmt.Errorf("arguments of plugin %s: scoringStrategy.type is %q; want LeastAllocated, MostAllocated or RequestedToCapacityRatio", NodeResourcesFit, s.Type)
+		p.round = true
+		p.score = byShape(s.RequestedToCapacityRatio.Shape)
 	}
-	return p, err
+	return p, nil
 }
 
-func weigh(in []resourceSpec, plugin string, n *framework.Nodes) ([]resourceWeight, error) {
+func weigh(in []resourceSpec, n *framework.Nodes) []resourceWeight {
 	if len(in) == 0 {
 		in = []resourceSpec{{"cpu", 1}, {"memory", 1}}
 	}
 	var out []resourceWeight
 	for _, r := range in {
-		if r.Weight == 0 {
-			r.Weight = 1
-		}
-		if r.Name == "" || r.Weight < 1 || r.Weight > 100 {
-			return nil, fmt.Errorf("arguments of plugin %s: resource %q has weight %d; want a name and 1 to 100", plugin, r.Name, r.Weight)
-		}
-		out = append(out, resourceWeight{n.Resource(corev1.ResourceName(r.Name)), corev1.ResourceName(r.Name), r.Weight})
+		out = append(out, resourceWeight{n.Resource(corev1.ResourceName(r.Name)), corev1.ResourceName(r.Name), max(r.Weight, 1)})
 	}
-	return out, nil
+	return out
 }
 
 func (*fit) Name() string                           { return NodeResourcesFit }
+func (*fit) SpecOnly() bool                         { return true }
 func (*fit) FilterScope() framework.Scope           { return framework.OnNodePods }
 func (*fit) ScoreScope() framework.Scope            { return framework.OnNodePods }
 func (*fit) Normalization() framework.Normalization { return framework.None }
@@ -108,7 +108,7 @@ func (p *fit) Filter(c *framework.Cycle, i int) *framework.Status {
 	n := c.Nodes
 	full := n.Used[framework.PodCount][i]+1 > n.Allocatable[framework.PodCount][i]
 	for _, a := range c.Pod.Requests {
-		if a.Value > n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] && !p.ignores(n.ResourceName(a.Resource)) {
+		if a.Value > n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] && !p.ignores(n.ResourceName(a.Resource)) && !p.backed(n, a.Resource, i) {
 			full = true
 		}
 	}
@@ -123,34 +123,62 @@ func (p *fit) ignores(name corev1.ResourceName) bool {
 	if len(p.ignored) == 0 && len(p.ignoredGroups) == 0 {
 		return false
 	}
-	group, _, extended := strings.Cut(string(name), "/")
-	return extended && (slices.Contains(p.ignored, string(name)) || slices.Contains(p.ignoredGroups, group))
+	group, _, _ := strings.Cut(string(name), "/")
+	return extended(name) && (slices.Contains(p.ignored, string(name)) || slices.Contains(p.ignoredGroups, group))
+}
+
+// backed tells whether devices are given out for a resource that a node has none of by itself: plugin DynamicResources sees to that.
+func (p *fit) backed(n *framework.Nodes, resource, i int) bool {
+	return p.devices != nil && n.Allocatable[resource][i] == 0 && p.devices.Backs(n.ResourceName(resource))
+}
+
+// Epoch implements framework.EpochPlugin.
+func (p *fit) Epoch() uint64 {
+	if p.devices == nil {
+		return 0
+	}
+	return p.devices.Epoch()
+}
+
+// extended tells resources of others from those that Kubernetes itself knows.
+func extended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
 }
 
 func (p *fit) explain(pod *framework.Pod, n *framework.Nodes, i int) *framework.Status {
-	var reasons []string
-	code := framework.Unschedulable
+	set, few := lacking{pods: n.Used[framework.PodCount][i]+1 > n.Allocatable[framework.PodCount][i], code: framework.Unschedulable}, true
 	for _, a := range pod.Requests {
-		name := n.ResourceName(a.Resource)
-		if a.Value <= n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] || p.ignores(name) {
+		if a.Value <= n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] || p.ignores(n.ResourceName(a.Resource)) || p.backed(n, a.Resource, i) {
 			continue
 		}
-		reasons = append(reasons, "Insufficient "+string(name))
+		set.resources |= 1 << a.Resource
+		few = few && a.Resource < 64
 		if a.Value > n.Allocatable[a.Resource][i] {
-			code = framework.Unresolvable
+			set.code = framework.Unresolvable
+		}
+	}
+	if s := p.statuses[set]; s != nil && few {
+		return s
+	}
+	s := framework.Refuse(set.code, NodeResourcesFit, p.lacks(set, pod, n, i)...)
+	if few {
+		p.statuses[set] = s
+	}
+	return s
+}
+
+func (p *fit) lacks(set lacking, pod *framework.Pod, n *framework.Nodes, i int) (reasons []string) {
+	for _, a := range pod.Requests {
+		if name := n.ResourceName(a.Resource); a.Value > n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] && !p.ignores(name) && !p.backed(n, a.Resource, i) {
+			reasons = append(reasons, "Insufficient "+string(name))
 		}
 	}
 	slices.Sort(reasons)
-	if n.Used[framework.PodCount][i]+1 > n.Allocatable[framework.PodCount][i] {
+	if set.pods {
 		reasons = append([]string{"Too many pods"}, reasons...)
 	}
-	key := fmt.Sprint(code, reasons)
-	s := p.statuses[key]
-	if s == nil {
-		s = framework.Refuse(code, NodeResourcesFit, reasons...)
-		p.statuses[key] = s
-	}
-	return s
+	return reasons
 }
 
 func (p *fit) Score(c *framework.Cycle, i int) int64 {
@@ -199,17 +227,7 @@ func mostAllocated(used, capacity int64) (int64, bool) {
 }
 
 // byShape interpolates between the configured points; configured scores go up to 10.
-func byShape(s *scoringStrategy) (func(used, capacity int64) (int64, bool), error) {
-	if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
-		return nil, fmt.Errorf("arguments of plugin %s: scoringStrategy.requestedToCapacityRatio.shape: at least one point is needed", NodeResourcesFit)
-	}
-	shape := s.RequestedToCapacityRatio.Shape
-	for k, pt := range shape {
-		if pt.Utilization < 0 || pt.Utilization > 100 || pt.Score < 0 || pt.Score > 10 || k > 0 && pt.Utilization <= shape[k-1].Utilization {
-			return nil, fmt.Errorf("arguments of plugin %s: shape point %d (utilization %d, score %d): want rising utilizations of 0 to 100 and scores of 0 to 10",
-				NodeResourcesFit, k, pt.Utilization, pt.Score)
-		}
-	}
+func byShape(shape []shapePoint) func(used, capacity int64) (int64, bool) {
 	return func(used, capacity int64) (int64, bool) {
 		u := int64(100)
 		if used <= capacity {
@@ -217,7 +235,7 @@ func byShape(s *scoringStrategy) (func(used, capacity int64) (int64, bool), erro
 		}
 		v := interpolate(shape, u)
 		return v, v > 0
-	}, nil
+	}
 }
 
 func interpolate(shape []shapePoint, u int64) int64 {
@@ -237,17 +255,20 @@ func interpolate(shape []shapePoint, u int64) int64 {
 }
 
 func (*fit) Events() framework.EventKind {
-	return framework.NodeAdded | framework.NodeAllocatable | framework.PodRemoved | framework.PodShrunk | framework.SelfChanged
+	return framework.NodeAdded | framework.NodeAllocatable | framework.PodRemoved | framework.PodShrunk | framework.SelfChanged | framework.DevicesChanged
 }
 
 // Helps looks whether the node of the event has room now: one that has not can't be why the pod fits.
 func (p *fit) Helps(pod *framework.Pod, e *framework.Event) bool {
 	i := e.Slot
+	if e.Kind == framework.DevicesChanged { // a class may now stand for what no node had
+		return slices.ContainsFunc(pod.Requests, func(a framework.Amount) bool { return p.devices != nil && p.devices.Backs(p.nodes.ResourceName(a.Resource)) })
+	}
 	if e.Kind == framework.SelfChanged || i < 0 || !p.nodes.Valid.Has(i) {
 		return e.Kind == framework.SelfChanged
 	}
 	for _, a := range pod.Requests {
-		if a.Value > p.nodes.Allocatable[a.Resource][i] && !p.ignores(p.nodes.ResourceName(a.Resource)) {
+		if a.Value > p.nodes.Allocatable[a.Resource][i] && !p.ignores(p.nodes.ResourceName(a.Resource)) && !p.backed(p.nodes, a.Resource, i) {
 			return false
 		}
 	}
@@ -265,19 +286,14 @@ func newBalanced(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	if err := decode(raw, BalancedAllocation, &args); err != nil {
 		return nil, err
 	}
-	w, err := weigh(args.Resources, BalancedAllocation, h.Nodes)
-	if err != nil {
+	if err := invalid(BalancedAllocation, checkBalanced(args.Resources)); err != nil {
 		return nil, err
 	}
-	for _, r := range w {
-		if r.weight != 1 {
-			return nil, fmt.Errorf("arguments of plugin %s: resource %q has weight %d; only 1 has a meaning", BalancedAllocation, r.name, r.weight)
-		}
-	}
-	return &balanced{w}, nil
+	return &balanced{weigh(args.Resources, h.Nodes)}, nil
 }
 
 func (*balanced) Name() string                           { return BalancedAllocation }
+func (*balanced) SpecOnly() bool                         { return true }
 func (*balanced) ScoreScope() framework.Scope            { return framework.OnNodePods }
 func (*balanced) Normalization() framework.Normalization { return framework.None }
 

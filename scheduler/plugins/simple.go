@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/yare-project/yare/scheduler/framework"
@@ -50,6 +51,7 @@ var isUnschedulable = framework.Refuse(framework.Unresolvable, NodeUnschedulable
 var unschedulableTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 func (unschedulable) Name() string                 { return NodeUnschedulable }
+func (unschedulable) SpecOnly() bool               { return true }
 func (unschedulable) FilterScope() framework.Scope { return framework.OnNode }
 
 func (unschedulable) Filter(c *framework.Cycle, i int) *framework.Status {
@@ -70,6 +72,7 @@ type nodeName struct{}
 var otherName = framework.Refuse(framework.Unresolvable, NodeName, "node(s) didn't match the requested node name")
 
 func (nodeName) Name() string                 { return NodeName }
+func (nodeName) SpecOnly() bool               { return true }
 func (nodeName) FilterScope() framework.Scope { return framework.OnNode }
 
 func (nodeName) Filter(c *framework.Cycle, i int) *framework.Status {
@@ -90,6 +93,7 @@ type taints struct{}
 var tainted = framework.Refuse(framework.Unresolvable, TaintToleration, "node(s) had untolerated taint(s)")
 
 func (taints) Name() string                           { return TaintToleration }
+func (taints) SpecOnly() bool                         { return true }
 func (taints) FilterScope() framework.Scope           { return framework.OnNode }
 func (taints) ScoreScope() framework.Scope            { return framework.OnNode }
 func (taints) Normalization() framework.Normalization { return framework.ByMaxReversed }
@@ -147,6 +151,7 @@ type ports struct{}
 var portTaken = framework.Refuse(framework.Unschedulable, NodePorts, "node(s) didn't have free ports for the requested pod ports")
 
 func (ports) Name() string                 { return NodePorts }
+func (ports) SpecOnly() bool               { return true }
 func (ports) FilterScope() framework.Scope { return framework.OnNodePods }
 
 func (ports) Filter(c *framework.Cycle, i int) *framework.Status {
@@ -182,7 +187,9 @@ func newBinder(args []byte, h *framework.Handle) (framework.Plugin, error) {
 	if h.Bind == nil {
 		return nil, errors.New("plugin " + DefaultBinder + " needs Handle.Bind")
 	}
-	return binder{h}, decode(args, DefaultBinder, &struct{}{})
+	return binder{h}, decode(args, DefaultBinder, &struct {
+		metav1.TypeMeta `json:",inline"`
+	}{})
 }
 
 func (binder) Name() string { return DefaultBinder }

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -34,35 +33,23 @@ var (
 )
 
 func newSpread(raw []byte, h *framework.Handle) (framework.Plugin, error) {
-	args := spreadArgs{DefaultingType: "System"}
+	var args spreadArgs
 	if err := decode(raw, PodTopologySpread, &args); err != nil {
 		return nil, err
 	}
-	p := &spread{h: h}
-	switch args.DefaultingType {
-	case "System", "":
-		if len(args.DefaultConstraints) > 0 {
-			return nil, fmt.Errorf("arguments of plugin %s: defaultConstraints are set but defaultingType is System; want List", PodTopologySpread)
-		}
+	if args.DefaultingType == "" {
+		args.DefaultingType = "System"
+	}
+	if err := invalid(PodTopologySpread, args.check()); err != nil {
+		return nil, err
+	}
+	p := &spread{h: h, defaults: args.DefaultConstraints}
+	if args.DefaultingType == "System" {
 		p.system = true
 		p.defaults = []corev1.TopologySpreadConstraint{{TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 3},
 			{TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway, MaxSkew: 5}}
-	case "List":
-		p.defaults = args.DefaultConstraints
-	default:
-		return nil, fmt.Errorf("arguments of plugin %s: defaultingType is %q; want System or List", PodTopologySpread, args.DefaultingType)
 	}
-	return p, checkDefaults(p.defaults)
-}
-
-func checkDefaults(list []corev1.TopologySpreadConstraint) error {
-	var errs []error
-	for k, c := range list {
-		if c.MaxSkew <= 0 || c.TopologyKey == "" || c.LabelSelector != nil || (c.WhenUnsatisfiable != corev1.DoNotSchedule && c.WhenUnsatisfiable != corev1.ScheduleAnyway) {
-			errs = append(errs, fmt.Errorf("arguments of plugin %s: defaultConstraints[%d]: want a positive maxSkew, a topologyKey, DoNotSchedule or ScheduleAnyway, and no labelSelector", PodTopologySpread, k))
-		}
-	}
-	return errors.Join(errs...)
+	return p, nil
 }
 
 func (*spread) Name() string                           { return PodTopologySpread }
@@ -142,49 +129,35 @@ func (k *constraint) includes(pod *framework.Pod, node *corev1.Node) bool {
 	return !k.taints || !untolerated(pod.Object, node)
 }
 
-// matching counts the pods of each node that the constraint is about; -1 means that the node does not count.
-func (k *constraint) matching(c *framework.Cycle) []int32 {
-	key := fmt.Sprint(PodTopologySpread, k.affinity, k.taints, k.selector)
-	return c.Count(key, func(i int) int32 {
-		if !k.includes(c.Pod, c.Nodes.Object[i]) {
-			return -1
-		}
-		if k.selector.Empty() {
-			return 0
-		}
-		return count(c.Nodes.Pods[i], func(o *corev1.Pod) bool { return k.counts(c.Pod, o) })
-	})
+// times is how often a pod counts.
+func (k *constraint) times(pod *framework.Pod) func(*framework.Pod) int64 {
+	if k.selector.Empty() {
+		return func(*framework.Pod) int64 { return 0 }
+	}
+	return func(o *framework.Pod) int64 { return once(k.counts(pod, o.Object)) }
 }
 
 func (k *constraint) counts(pod *framework.Pod, o *corev1.Pod) bool {
 	return o.DeletionTimestamp == nil && o.Namespace == pod.Object.Namespace && k.selector.Matches(labels.Set(o.Labels))
 }
 
-// domains is what a decision knows about one constraint.
+// domains counts what one required constraint is about.
 type domains struct {
 	constraint
-	column *framework.LabelColumn
-	count  []int64 // by value
-	exists []bool
-	self   int64
-	least  int64
-	stale  bool // least is to be found again
+	tally *framework.Tally
+	self  int64
 }
 
-func (d *domains) findLeast() {
-	d.stale = false
-	n := 0
-	d.least = math.MaxInt64
-	for v, ok := range d.exists {
-		if ok {
-			n++
-			d.least = min(d.least, d.count[v])
-		}
+func (d *domains) least() int64 {
+	least, n := d.tally.Least()
+	if n < d.minDomains {
+		return 0
 	}
-	if n < d.minDomains || n == 0 {
-		d.least = 0
-	}
+	return least
 }
+
+// skew is by how much a domain would be ahead of the emptiest.
+func (d *domains) skew(domain int32) int64 { return d.tally.Count(domain) + d.self - d.least() }
 
 func columns(n *framework.Nodes, list []constraint) []*framework.LabelColumn {
 	var out []*framework.LabelColumn
@@ -203,63 +176,125 @@ func hasAll(columns []*framework.LabelColumn, i int) bool {
 	return true
 }
 
-func (p *spread) PreFilter(c *framework.Cycle) *framework.Status {
-	list, err := p.constraints(c.Pod, corev1.DoNotSchedule)
+// kept is what is known about the pods of a template.
+type kept struct {
+	selector string // by which the defaults select; empty if the pods have constraints of their own
+	required []*domains
+	wishes   *wishes // nil if there are none
+}
+
+// of brings what is known about the pod's template up to date.
+func (p *spread) of(c *framework.Cycle) (*kept, error) {
+	k := c.Memo(PodTopologySpread, 0, func() any { return new(kept) }).(*kept)
+	if len(c.Pod.Object.Spec.TopologySpreadConstraints) > 0 {
+		if k.required != nil || k.wishes != nil {
+			return k, nil
+		}
+	} else {
+		selector := p.siblings(c.Pod.Object)
+		if selector == nil {
+			*k = kept{}
+			return k, nil
+		}
+		text := selector.String()
+		if k.selector == text {
+			return k, nil
+		}
+		*k = kept{selector: text}
+	}
+	required, err := p.constraints(c.Pod, corev1.DoNotSchedule)
 	if err != nil {
-		return framework.Refuse(framework.Unresolvable, PodTopologySpread, err.Error())
+		return nil, err
 	}
-	if len(list) == 0 {
-		return skipFilter
+	preferred, err := p.constraints(c.Pod, corev1.ScheduleAnyway)
+	if err != nil {
+		return nil, err
 	}
-	all := columns(c.Nodes, list)
-	var state []*domains
-	for k, con := range list {
-		d := &domains{constraint: con, column: all[k], count: make([]int64, all[k].Values()), exists: make([]bool, all[k].Values()), stale: true}
-		if con.selector.Matches(labels.Set(c.Pod.Object.Labels)) {
-			d.self = 1
-		}
-		by := con.matching(c)
-		for i := range c.Nodes.Valid.All() {
-			if by[i] >= 0 && hasAll(all, i) {
-				d.count[d.column.Value[i]] += int64(by[i])
-				d.exists[d.column.Value[i]] = true
-			}
-		}
-		state = append(state, d)
+	k.required = newDomains(c, required)
+	if len(preferred) > 0 {
+		// The built-in defaults ask for no label, so that clusters without zones still spread over nodes.
+		k.wishes = newWishes(c, preferred, len(c.Pod.Object.Spec.TopologySpreadConstraints) > 0 || !p.system)
 	}
-	c.Put(PodTopologySpread, state)
+	return k, nil
+}
+
+// siblings selects by the defaults; nil if they do not apply.
+func (p *spread) siblings(pod *corev1.Pod) labels.Selector {
+	if len(p.defaults) == 0 || p.h.Siblings == nil {
+		return nil
+	}
+	if s := p.h.Siblings(pod); s != nil && !s.Empty() {
+		return s
+	}
 	return nil
 }
 
-// Shift implements framework.ShiftPlugin.
-func (*spread) Shift(c *framework.Cycle, other *framework.Pod, i int, sign int) {
+func newDomains(c *framework.Cycle, list []constraint) []*domains {
+	out := make([]*domains, 0, len(list))
+	all, pod, n := columns(c.Nodes, list), c.Pod, c.Nodes
+	for _, con := range list {
+		d := &domains{constraint: con, self: once(con.selector.Matches(labels.Set(pod.Object.Labels)))}
+		d.tally = n.NewTally(con.key, con.times(pod), func(i int) bool { return hasAll(all, i) && d.includes(pod, n.Object[i]) })
+		out = append(out, d)
+	}
+	return out
+}
+
+func (p *spread) PreFilter(c *framework.Cycle) *framework.Status {
+	k, err := p.of(c)
+	if err != nil {
+		return framework.Refuse(framework.Unresolvable, PodTopologySpread, err.Error())
+	}
+	if len(k.required) == 0 {
+		return skipFilter
+	}
+	for _, d := range k.required {
+		d.tally.Sync()
+	}
+	c.Put(PodTopologySpread, k.required)
+	return nil
+}
+
+// Columns implements framework.ColumnPlugin.
+func (p *spread) Columns(c *framework.Cycle, columns []*framework.Column) ([]*framework.Column, bool) {
+	k, err := p.of(c)
+	if err != nil {
+		return columns, false
+	}
+	for _, d := range k.required {
+		d.tally.Sync()
+		columns = append(columns, d.tally.Column())
+	}
+	if k.wishes != nil {
+		columns = k.wishes.tellApart(columns)
+	}
+	return columns, true
+}
+
+// Shift implements framework.ShiftPlugin: what is counted follows the nodes.
+func (*spread) Shift(c *framework.Cycle, _ *framework.Pod, _ int, _ int) {
 	state, _ := c.Get(PodTopologySpread).([]*domains)
 	for _, d := range state {
-		if d.column.Value[i] == 0 {
-			return // a node without all labels counts for none
-		}
-	}
-	for _, d := range state {
-		if d.counts(c.Pod, other.Object) && d.includes(c.Pod, c.Nodes.Object[i]) && !d.selector.Empty() {
-			d.count[d.column.Value[i]] += int64(sign)
-			d.stale = true
-		}
+		d.tally.Sync()
 	}
 }
 
 func (*spread) Filter(c *framework.Cycle, i int) *framework.Status {
 	state, _ := c.Get(PodTopologySpread).([]*domains)
 	for _, d := range state {
-		v := d.column.Value[i]
-		if v == 0 {
-			return unlabeled
+		if s := d.judge(i, d.least()); s != nil {
+			return s
 		}
-		if d.stale {
-			d.findLeast()
-		}
-		if d.count[v]+d.self-d.least > d.maxSkew {
-			return skewed
-		}
+	}
+	return nil
+}
+
+func (d *domains) judge(i int, least int64) *framework.Status {
+	switch v := d.tally.Domain(i); {
+	case v == 0:
+		return unlabeled
+	case d.tally.Count(v)+d.self-least > d.maxSkew:
+		return skewed
 	}
 	return nil
 }
@@ -268,18 +303,9 @@ func (*spread) Filter(c *framework.Cycle, i int) *framework.Status {
 func (*spread) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int, *framework.Status)) {
 	state, _ := c.Get(PodTopologySpread).([]*domains)
 	for _, d := range state {
-		if d.stale {
-			d.findLeast()
-		}
-		full := make([]*framework.Status, len(d.count)) // by value of the label
-		for v := range full {
-			if d.count[v]+d.self-d.least > d.maxSkew {
-				full[v] = skewed
-			}
-		}
-		full[0] = unlabeled
+		least := d.least()
 		for i := range in.All() {
-			if s := full[d.column.Value[i]]; s != nil {
+			if s := d.judge(i, least); s != nil {
 				refuse(i, s)
 			}
 		}
@@ -287,99 +313,6 @@ func (*spread) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int,
 }
 
 const spreadScores = PodTopologySpread + "/scores"
-
-// spreadState is what scores need.
-type spreadState struct {
-	list    []constraint
-	columns []*framework.LabelColumn
-	byNode  [][]int32 // for constraints on the host name
-	count   [][]int64 // by value, for the others
-	weight  []float64
-	ignored framework.Bits // feasible nodes that lack a label
-}
-
-// PreScore implements framework.PreScorePlugin.
-func (p *spread) PreScore(c *framework.Cycle, feasible framework.Bits) *framework.Status {
-	list, err := p.constraints(c.Pod, corev1.ScheduleAnyway)
-	if err != nil {
-		return framework.Fail(PodTopologySpread, err)
-	}
-	if len(list) == 0 {
-		return skipFilter
-	}
-	// The built-in defaults ask for no label, so that clusters without zones still spread over nodes.
-	strict := len(c.Pod.Object.Spec.TopologySpreadConstraints) > 0 || !p.system
-	s := &spreadState{list: list, columns: columns(c.Nodes, list), ignored: make(framework.Bits, len(feasible))}
-	considered := 0
-	for i := range feasible.All() {
-		if strict && !hasAll(s.columns, i) {
-			s.ignored.Set(i)
-		} else {
-			considered++
-		}
-	}
-	for k := range list {
-		s.prepare(c, k, feasible, strict, considered)
-	}
-	c.Put(spreadScores, s)
-	return nil
-}
-
-func (s *spreadState) prepare(c *framework.Cycle, k int, feasible framework.Bits, strict bool, considered int) {
-	con, column := &s.list[k], s.columns[k]
-	if con.key == corev1.LabelHostname {
-		s.byNode = append(s.byNode, con.everywhere(c))
-		s.count, s.weight = append(s.count, nil), append(s.weight, math.Log(float64(considered+2)))
-		return
-	}
-	count, wanted, size := make([]int64, column.Values()), make([]bool, column.Values()), 0
-	for i := range feasible.All() {
-		if v := column.Value[i]; !s.ignored.Has(i) && !wanted[v] {
-			wanted[v] = true
-			size++
-		}
-	}
-	by := con.matching(c)
-	for i := range c.Nodes.Valid.All() {
-		if v := column.Value[i]; by[i] > 0 && wanted[v] && (!strict || hasAll(s.columns, i)) {
-			count[v] += int64(by[i])
-		}
-	}
-	s.byNode, s.count, s.weight = append(s.byNode, nil), append(s.count, count), append(s.weight, math.Log(float64(size+2)))
-}
-
-// everywhere counts matching pods by node, on all nodes.
-func (k *constraint) everywhere(c *framework.Cycle) []int32 {
-	return c.Count(fmt.Sprint(PodTopologySpread, " nodes ", k.selector), func(i int) int32 {
-		if k.selector.Empty() {
-			return 0
-		}
-		return count(c.Nodes.Pods[i], func(o *corev1.Pod) bool { return k.counts(c.Pod, o) })
-	})
-}
-
-// Score is high where many matching pods are; Normalize turns that round. Smaller topologies weigh less.
-func (*spread) Score(c *framework.Cycle, i int) int64 {
-	s := c.Get(spreadScores).(*spreadState)
-	if s.ignored.Has(i) {
-		return 0
-	}
-	var sum float64
-	for k := range s.list {
-		v := s.columns[k].Value[i]
-		if v == 0 {
-			continue
-		}
-		var n int64
-		if s.byNode[k] != nil {
-			n = int64(s.byNode[k][i])
-		} else {
-			n = s.count[k][v]
-		}
-		sum += float64(n)*s.weight[k] + float64(s.list[k].maxSkew-1)
-	}
-	return int64(math.Round(sum))
-}
 
 // Normalize implements framework.Normalizer.
 func (*spread) Normalize(c *framework.Cycle, feasible framework.Bits, scores []int64) {

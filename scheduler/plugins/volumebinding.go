@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/yare-project/yare/scheduler/framework"
@@ -19,8 +20,8 @@ import (
 // VolumeBinding is the plugin's name.
 const VolumeBinding = "VolumeBinding"
 
-// volumeBinding keeps pods from nodes that can't reach their volumes, and binds the claims whose class waits for the first consumer. How much storage a driver
-// has left (CSIStorageCapacity) is not looked at: where it has too little, provisioning fails and the pod is tried again.
+// volumeBinding keeps pods from nodes that can't reach their volumes or have no storage left for them, and binds the claims whose class waits for the first
+// consumer.
 type volumeBinding struct {
 	h       *framework.Handle
 	timeout time.Duration
@@ -29,20 +30,39 @@ type volumeBinding struct {
 	reserved map[string]string // volume to claim: decided, but perhaps not seen in the cache yet
 }
 
-var (
-	noVolume    = "node(s) didn't find available persistent volumes to bind"
-	farVolume   = "node(s) didn't match PersistentVolume's node affinity"
-	lostVolume  = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-	unboundNow  = framework.Refuse(framework.Unresolvable, VolumeBinding, "pod has unbound immediate PersistentVolumeClaims")
-	cantBind    = framework.Refuse(framework.Unresolvable, VolumeBinding, noVolume)
-	cantReach   = framework.Refuse(framework.Unresolvable, VolumeBinding, farVolume)
-	volumesGone = framework.Refuse(framework.Unresolvable, VolumeBinding, lostVolume)
+var unboundNow = framework.Refuse(framework.Unresolvable, VolumeBinding, "pod has unbound immediate PersistentVolumeClaims")
+
+// lack is a set of reasons why a node won't do.
+type lack uint8
+
+const (
+	outOfReach lack = 1 << iota // a bound volume is elsewhere
+	noVolume                    // no volume is free, and none can be made
+	noSpace                     // no storage is left
+	volumeGone                  // a bound volume does not exist
 )
+
+// lackStatus maps each set to its refusal, with the reasons in the order of the bits.
+var lackStatus = func() (out [1 << 4]*framework.Status) {
+	texts := []string{"node(s) didn't match PersistentVolume's node affinity", "node(s) didn't find available persistent volumes to bind",
+		"node(s) did not have enough free storage", "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"}
+	for set := 1; set < len(out); set++ {
+		var reasons []string
+		for bit, text := range texts {
+			if set&(1<<bit) != 0 {
+				reasons = append(reasons, text)
+			}
+		}
+		out[set] = framework.Refuse(framework.Unresolvable, VolumeBinding, reasons...)
+	}
+	return out
+}()
 
 func newVolumeBinding(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	var args struct {
 		metav1.TypeMeta    `json:",inline"`
-		BindTimeoutSeconds *int64 `json:"bindTimeoutSeconds,omitempty"`
+		BindTimeoutSeconds *int64       `json:"bindTimeoutSeconds,omitempty"`
+		Shape              []shapePoint `json:"shape,omitempty"`
 	}
 	if err := decode(raw, VolumeBinding, &args); err != nil {
 		return nil, err
@@ -51,13 +71,17 @@ func newVolumeBinding(raw []byte, h *framework.Handle) (framework.Plugin, error)
 		return nil, errors.New("plugin " + VolumeBinding + " needs Handle.Volumes")
 	}
 	p := &volumeBinding{h: h, timeout: 600 * time.Second, reserved: map[string]string{}}
+	var errs field.ErrorList
 	if s := args.BindTimeoutSeconds; s != nil {
-		if *s <= 0 {
-			return nil, fmt.Errorf("arguments of plugin %s: bindTimeoutSeconds is %d; want more than 0", VolumeBinding, *s)
-		}
 		p.timeout = time.Duration(*s) * time.Second
+		if *s < 0 {
+			errs = append(errs, field.Invalid(field.NewPath("bindTimeoutSeconds"), *s, "invalid BindTimeoutSeconds, should not be a negative value"))
+		}
 	}
-	return p, nil
+	if args.Shape != nil { // scoring by storage capacity is an alpha feature that is off in 1.36
+		errs = append(errs, field.Invalid(field.NewPath("shape"), args.Shape, "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"))
+	}
+	return p, invalid(VolumeBinding, errs)
 }
 
 func (*volumeBinding) Name() string                 { return VolumeBinding }
@@ -65,8 +89,11 @@ func (*volumeBinding) FilterScope() framework.Scope { return framework.OnCluster
 
 // podClaims sorts a pod's claims.
 type podClaims struct {
-	bound, waiting []*corev1.PersistentVolumeClaim
-	plan           *bindingPlan // of the chosen node
+	bound   []*corev1.PersistentVolumeClaim
+	volumes []*corev1.PersistentVolume      // of bound claims; nil for one that does not exist
+	waiting []*corev1.PersistentVolumeClaim // the smallest first, so that each gets the smallest volume that will do
+	free    map[string][]*corev1.PersistentVolume
+	plan    *bindingPlan // of the chosen node
 }
 
 // bindingPlan is what must be done so that the claims are bound on one node.
@@ -83,6 +110,7 @@ func (p *volumeBinding) PreFilter(c *framework.Cycle) *framework.Status {
 	}
 	s := &podClaims{}
 	pod := c.Pod.Object
+	unbound := false
 	for k := range pod.Spec.Volumes {
 		name := framework.ClaimOf(pod, &pod.Spec.Volumes[k])
 		if name == "" {
@@ -94,13 +122,21 @@ func (p *volumeBinding) PreFilter(c *framework.Cycle) *framework.Status {
 		}
 		switch {
 		case isBound(claim):
-			s.bound = append(s.bound, claim)
+			v, _ := p.h.Volumes.Volume(claim.Spec.VolumeName)
+			s.bound, s.volumes = append(s.bound, claim), append(s.volumes, v)
 		case claim.Spec.VolumeName == "" && p.waits(claim):
 			s.waiting = append(s.waiting, claim)
 		default:
-			return unboundNow
+			unbound = true
 		}
 	}
+	if unbound {
+		return unboundNow
+	}
+	slices.SortStableFunc(s.waiting, func(a, b *corev1.PersistentVolumeClaim) int {
+		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
+		return x.Cmp(y)
+	})
 	c.Put(VolumeBinding, s)
 	return nil
 }
@@ -145,40 +181,47 @@ func (p *volumeBinding) Filter(c *framework.Cycle, i int) *framework.Status {
 		return nil
 	}
 	node := c.Nodes.Object[i]
-	for _, claim := range s.bound {
-		v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
-		if !ok {
-			return volumesGone
-		}
-		if volume.CheckNodeAffinity(v, node.Labels) != nil {
-			return cantReach
+	_, lacks, err := p.plan(s, node)
+	if err != nil {
+		return framework.Fail(VolumeBinding, err)
+	}
+	return lackStatus[lacks|s.reach(node)]
+}
+
+// reach says what is wrong with the bound volumes on a node.
+func (s *podClaims) reach(node *corev1.Node) lack {
+	for _, v := range s.volumes {
+		switch {
+		case v == nil:
+			return volumeGone
+		case volume.CheckNodeAffinity(v, node.Labels) != nil:
+			return outOfReach
 		}
 	}
-	_, refusal := p.plan(s, node)
-	return refusal
+	return 0
 }
 
 const annSelectedNode = "volume.kubernetes.io/selected-node"
 
 // plan finds a volume for each waiting claim on a node, or a class that can make one there.
-func (p *volumeBinding) plan(s *podClaims, node *corev1.Node) (*bindingPlan, *framework.Status) {
+func (p *volumeBinding) plan(s *podClaims, node *corev1.Node) (*bindingPlan, lack, error) {
 	out := &bindingPlan{}
 	if len(s.waiting) == 0 {
-		return out, nil
+		return out, 0, nil
 	}
 	taken := map[string]*corev1.PersistentVolume{}
 	for _, claim := range s.waiting {
 		if selected, ok := claim.Annotations[annSelectedNode]; ok {
 			if selected != node.Name {
-				return nil, cantBind
+				return nil, noVolume, nil
 			}
 			out.provision = append(out.provision, claim)
 			continue
 		}
-		v, err := volume.FindMatchingVolume(claim, p.available(claim), node, taken, true, true)
+		v, err := volume.FindMatchingVolume(claim, p.available(s, claim), node, taken, true, true)
 		switch {
 		case err != nil:
-			return nil, framework.Fail(VolumeBinding, err)
+			return nil, 0, err
 		case v != nil:
 			taken[v.Name] = v
 			out.volumes, out.claims = append(out.volumes, v), append(out.claims, claim)
@@ -187,19 +230,33 @@ func (p *volumeBinding) plan(s *podClaims, node *corev1.Node) (*bindingPlan, *fr
 		}
 	}
 	for _, claim := range out.provision {
-		if !p.provisions(claim, node) {
-			return nil, cantBind
+		if lacks := p.provisions(claim, node); lacks != 0 {
+			return nil, lacks, nil
 		}
 	}
-	return out, nil
+	return out, 0, nil
 }
 
-// available are the volumes that a claim may get: free ones, and those that are made for it.
-func (p *volumeBinding) available(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+// available are the volumes that a claim may get: free ones of its class, and those that are made for it. They are looked up once per decision.
+func (p *volumeBinding) available(s *podClaims, claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+	if list, known := s.free[claim.Name]; known {
+		return list
+	}
+	if s.free == nil {
+		s.free = map[string][]*corev1.PersistentVolume{}
+	}
+	s.free[claim.Name] = p.listFree(claim)
+	return s.free[claim.Name]
+}
+
+func (p *volumeBinding) listFree(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := claim.Namespace + "/" + claim.Name
+	key, class := claim.Namespace+"/"+claim.Name, volume.GetPersistentVolumeClaimClass(claim)
 	return slices.DeleteFunc(p.h.Volumes.List(), func(v *corev1.PersistentVolume) bool {
+		if volume.GetPersistentVolumeClass(v) != class {
+			return true
+		}
 		by, ok := p.reserved[v.Name]
 		if ok && v.Spec.ClaimRef != nil { // the cache has caught up
 			delete(p.reserved, v.Name)
@@ -209,17 +266,19 @@ func (p *volumeBinding) available(claim *corev1.PersistentVolumeClaim) []*corev1
 	})
 }
 
-func (p *volumeBinding) provisions(claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+// provisions says what keeps a claim's class from making a volume on a node.
+func (p *volumeBinding) provisions(claim *corev1.PersistentVolumeClaim, node *corev1.Node) lack {
 	class, ok := p.class(claim)
 	if !ok || class.Provisioner == "" || class.Provisioner == "kubernetes.io/no-provisioner" {
-		return false
+		return noVolume
 	}
-	for _, t := range class.AllowedTopologies {
-		if topologyMatches(t, node) {
-			return true
-		}
+	if len(class.AllowedTopologies) > 0 && !slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool { return topologyMatches(t, node) }) {
+		return noVolume
 	}
-	return len(class.AllowedTopologies) == 0
+	if !roomFor(p.h.Capacity, claim, class, node) {
+		return noSpace
+	}
+	return 0
 }
 
 func topologyMatches(t corev1.TopologySelectorTerm, node *corev1.Node) bool {
@@ -238,9 +297,13 @@ func (p *volumeBinding) Reserve(c *framework.Cycle, node string) *framework.Stat
 	if !ok || !known || len(s.waiting) == 0 {
 		return nil
 	}
-	plan, refusal := p.plan(s, c.Nodes.Object[i])
-	if refusal != nil {
-		return refusal
+	s.free = nil // of several pods decided together, one may have taken what was free
+	plan, lacks, err := p.plan(s, c.Nodes.Object[i])
+	switch {
+	case err != nil:
+		return framework.Fail(VolumeBinding, err)
+	case lacks != 0:
+		return lackStatus[lacks]
 	}
 	s.plan = plan
 	p.mu.Lock()
@@ -299,7 +362,8 @@ func (p *volumeBinding) PreBind(ctx context.Context, c *framework.Cycle, node st
 
 // Events implements framework.HintPlugin.
 func (*volumeBinding) Events() framework.EventKind {
-	return framework.ClaimChanged | framework.VolumeChanged | framework.StorageClassChanged | framework.NodeAdded | framework.NodeLabels | framework.SelfChanged
+	return framework.ClaimChanged | framework.VolumeChanged | framework.StorageClassChanged | framework.CapacityChanged | framework.NodeAdded | framework.NodeLabels |
+		framework.SelfChanged
 }
 
 // Helps implements framework.HintPlugin.

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/yare-project/yare/scheduler/framework"
 )
@@ -9,7 +10,8 @@ import (
 // NodeVolumeLimits is the plugin's name.
 const NodeVolumeLimits = "NodeVolumeLimits"
 
-// volumeLimits keeps pods from nodes that would have more volumes of a CSI driver than the driver can attach there, as the node's CSINode says.
+// volumeLimits keeps pods from nodes that would have more volumes of a CSI driver than the driver can attach there, as the node's CSINode says. What is
+// attached still counts, whether or not a pod uses it.
 type volumeLimits struct{ h *framework.Handle }
 
 var tooManyVolumes = framework.Refuse(framework.Unschedulable, NodeVolumeLimits, "node(s) exceed max volume count")
@@ -33,18 +35,15 @@ func (p *volumeLimits) of(pod *framework.Pod, into attachable) {
 }
 
 func (p *volumeLimits) driver(claim *corev1.PersistentVolumeClaim) (driver, id string) {
-	if claim.Spec.VolumeName != "" {
-		v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
-		if !ok || v.Spec.CSI == nil {
+	if v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName); ok && claim.Spec.VolumeName != "" {
+		if v.Spec.CSI == nil {
 			return "", ""
 		}
 		return v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
 	}
-	if claim.Spec.StorageClassName == nil {
-		return "", ""
-	}
-	class, ok := p.h.Volumes.Class(*claim.Spec.StorageClassName)
-	if !ok {
+	name := volume.GetPersistentVolumeClaimClass(claim)
+	class, ok := p.h.Volumes.Class(name)
+	if !ok || name == "" {
 		return "", ""
 	}
 	return class.Provisioner, "claim " + claim.Namespace + "/" + claim.Name
@@ -72,6 +71,7 @@ func (p *volumeLimits) Filter(c *framework.Cycle, i int) *framework.Status {
 	for _, o := range c.Nodes.Pods[i] {
 		p.of(o, has)
 	}
+	p.attached(c.Nodes.Name[i], has)
 	count, more := map[string]int32{}, map[string]int32{}
 	for _, driver := range has {
 		count[driver]++
@@ -87,6 +87,21 @@ func (p *volumeLimits) Filter(c *framework.Cycle, i int) *framework.Status {
 		}
 	}
 	return nil
+}
+
+// attached adds what is attached to a node.
+func (p *volumeLimits) attached(node string, into attachable) {
+	if p.h.Capacity == nil {
+		return
+	}
+	for _, a := range p.h.Capacity.Attachments(node) {
+		if a.Spec.Attacher == "" || a.Spec.Source.PersistentVolumeName == nil {
+			continue
+		}
+		if v, ok := p.h.Volumes.Volume(*a.Spec.Source.PersistentVolumeName); ok && v.Spec.CSI != nil {
+			into[a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle] = a.Spec.Attacher
+		}
+	}
 }
 
 // limits are what the drivers on a node can attach.
@@ -105,7 +120,8 @@ func (p *volumeLimits) limits(node string) map[string]int32 {
 }
 
 func (*volumeLimits) Events() framework.EventKind {
-	return framework.PodRemoved | framework.ClaimChanged | framework.VolumeChanged | framework.CSINodeChanged | framework.NodeAdded | framework.SelfChanged
+	return framework.PodRemoved | framework.ClaimChanged | framework.VolumeChanged | framework.CSINodeChanged | framework.AttachmentRemoved | framework.NodeAdded |
+		framework.SelfChanged
 }
 
 func (*volumeLimits) Helps(p *framework.Pod, e *framework.Event) bool {

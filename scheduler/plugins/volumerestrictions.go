@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/yare-project/yare/scheduler/framework"
 )
@@ -48,7 +50,7 @@ type exclusive struct {
 
 func (p *volumeRestrictions) PreFilter(c *framework.Cycle) *framework.Status {
 	s := &exclusive{}
-	for _, name := range c.Pod.Volumes {
+	for _, name := range namedClaims(c.Pod.Object) {
 		claim, ok := p.h.Volumes.Claim(c.Pod.Object.Namespace, name)
 		if !ok {
 			return framework.Refuse(framework.Unresolvable, VolumeRestrictions, fmt.Sprintf("persistentvolumeclaim %q not found", name))
@@ -63,6 +65,16 @@ func (p *volumeRestrictions) PreFilter(c *framework.Cycle) *framework.Status {
 	}
 	c.Put(VolumeRestrictions, s)
 	return nil
+}
+
+// namedClaims lists the claims that a pod mounts by name, without those that are made for it.
+func namedClaims(pod *corev1.Pod) (names []string) {
+	for k := range pod.Spec.Volumes {
+		if c := pod.Spec.Volumes[k].PersistentVolumeClaim; c != nil {
+			names = append(names, c.ClaimName)
+		}
+	}
+	return names
 }
 
 func isDisk(v corev1.Volume) bool {
@@ -153,18 +165,24 @@ type zoneRule struct {
 
 func (p *volumeZone) PreFilter(c *framework.Cycle) *framework.Status {
 	var rules []zoneRule
-	for _, name := range c.Pod.Volumes {
+	for _, name := range namedClaims(c.Pod.Object) {
 		claim, ok := p.h.Volumes.Claim(c.Pod.Object.Namespace, name)
-		if !ok || claim.Spec.VolumeName == "" {
-			continue // VolumeBinding has its say about these
+		if !ok {
+			return framework.Refuse(framework.Unresolvable, VolumeZone, fmt.Sprintf("persistentvolumeclaim %q not found", name))
+		}
+		if claim.Spec.VolumeName == "" {
+			if why := p.unboundRefusal(claim); why != "" {
+				return framework.Refuse(framework.Unresolvable, VolumeZone, why)
+			}
+			continue
 		}
 		v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
 		if !ok {
-			continue
+			return framework.Refuse(framework.Unresolvable, VolumeZone, fmt.Sprintf("persistentvolume %q not found", claim.Spec.VolumeName))
 		}
 		for label, key := range zoneLabels {
-			if value, ok := v.Labels[label]; ok {
-				rules = append(rules, zoneRule{label, key, strings.Split(value, "__")})
+			if zones := zonesIn(v.Labels[label]); len(zones) > 0 {
+				rules = append(rules, zoneRule{label, key, zones})
 			}
 		}
 	}
@@ -173,6 +191,36 @@ func (p *volumeZone) PreFilter(c *framework.Cycle) *framework.Status {
 	}
 	c.Put(VolumeZone, rules)
 	return nil
+}
+
+// unboundRefusal says why the volume's zone can't be known: only a claim that waits for its pod may be unbound.
+func (p *volumeZone) unboundRefusal(claim *corev1.PersistentVolumeClaim) string {
+	name := volume.GetPersistentVolumeClaimClass(claim)
+	if name == "" {
+		return "PersistentVolumeClaim had no pv name and storageClass name"
+	}
+	class, ok := p.h.Volumes.Class(name)
+	switch {
+	case !ok:
+		return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)
+	case class.VolumeBindingMode == nil:
+		return fmt.Sprintf("VolumeBindingMode not set for StorageClass %q", name)
+	case *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
+		return "PersistentVolume had no name"
+	}
+	return ""
+}
+
+// zonesIn splits a volume's label, which may name several zones; nil for one that says nothing.
+func zonesIn(label string) (zones []string) {
+	for _, z := range strings.Split(label, "__") {
+		z = strings.TrimSpace(z)
+		if z == "" {
+			return nil
+		}
+		zones = append(zones, z)
+	}
+	return zones
 }
 
 func (*volumeZone) Filter(c *framework.Cycle, i int) *framework.Status {

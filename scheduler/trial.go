@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// tasks are what runs beside the decisions; in a Trial it runs between them.
+type tasks struct {
+	wait sync.WaitGroup
+
+	mu    sync.Mutex
+	trial bool
+	todo  []task
+}
+
+type task struct {
+	run   func()
+	ready func() bool // nil means that it is
+}
+
+// Go starts f.
+func (t *tasks) Go(f func()) { t.when(nil, f) }
+
+// when starts f, which itself waits for ready: a Trial starts it only then.
+func (t *tasks) when(ready func() bool, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.trial {
+		t.todo = append(t.todo, task{f, ready})
+		return
+	}
+	t.wait.Go(f)
+}
+
+// Wait returns once all have ended.
+func (t *tasks) Wait() { t.wait.Wait() }
+
+// next takes the first that may run; nil if there is none.
+func (t *tasks) next() func() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, one := range t.todo {
+		if one.ready == nil || one.ready() {
+			t.todo = slices.Delete(t.todo, k, k+1)
+			return one.run
+		}
+	}
+	return nil
+}
+
+// Trial is a scheduler that is moved by hand in place of Run, for simulations: all that follows from a decision has happened before the next one is made, so that
+// the same changes lead to the same decisions. It writes no status of pods, and does not watch the clock: what waits for a time waits for ever. It belongs to one goroutine.
+type Trial struct {
+	s     *Scheduler
+	ctx   context.Context
+	flush func(context.Context)
+}
+
+// Try begins a trial; it returns once the caches, which must run, are synced. flush returns once the caches hold, and have told of, all that was written so far.
+func (s *Scheduler) Try(ctx context.Context, flush func(context.Context)) (*Trial, error) {
+	s.ctx, s.tasks.trial = ctx, true
+	if err := s.world.wait(ctx); err != nil {
+		return nil, err
+	}
+	t := &Trial{s, ctx, flush}
+	t.settle()
+	for _, source := range s.config.Sources {
+		if s.policies.Demand() {
+			s.readOnce(ctx, source)
+		}
+	}
+	return t, nil
+}
+
+// settle has all happen that follows from what was done.
+func (t *Trial) settle() {
+	for t.ctx.Err() == nil {
+		if f := t.s.tasks.next(); f != nil {
+			f()
+			continue
+		}
+		t.flush(t.ctx)
+		if !t.s.inbox.some() {
+			return
+		}
+		t.s.drain()
+	}
+}
+
+// Rest takes in what was written, and decides until no pod is left to decide on.
+func (t *Trial) Rest() error {
+	t.settle()
+	for it := t.s.queue.pop(t.s.now()); it != nil && t.ctx.Err() == nil; it = t.s.queue.pop(t.s.now()) {
+		t.s.schedule(it)
+		t.settle()
+	}
+	return t.ctx.Err()
+}
+
+// Unplaced is a pod that found no node in a Trial.
+type Unplaced struct {
+	Pod *corev1.Pod
+	Waiting
+}
+
+// Unplaced lists the pods without a node, by namespace and name.
+func (t *Trial) Unplaced() []Unplaced {
+	var out []Unplaced
+	for _, it := range t.s.queue.items {
+		u := Unplaced{it.pod.Object, t.s.describe(it)}
+		if it.place == gated && u.Message == "" {
+			u.Message = fmt.Sprintf("held back by plugin %s", strings.Join(it.plugins, ", "))
+		}
+		out = append(out, u)
+	}
+	slices.SortFunc(out, func(a, b Unplaced) int {
+		return strings.Compare(a.Pod.Namespace+"/"+a.Pod.Name, b.Pod.Namespace+"/"+b.Pod.Name)
+	})
+	return out
+}
