@@ -55,6 +55,7 @@ test: prepare build programs images ## Run all tests: unit, scenario, and end to
 	go vet ./...
 	go test -timeout 20m $$(go list ./... | grep -v /test/e2e)
 	cd test/operators && go test -count=1 -timeout 20m ./... # it builds yare, which the test cache does not see
+	cd examples/scheduler-plugin && go vet . && go test -count=1 -timeout 5m .
 	go test -timeout 20m ./test/e2e
 
 check: ## Format, vet, and check the house rules (seconds)

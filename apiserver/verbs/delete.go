@@ -74,11 +74,11 @@ func (r *Resource) tryDelete(ctx context.Context, rq *Request, opts *metav1.Dele
 	next, remove := planDelete(r.Kind, old, opts, r.now().Time)
 	switch {
 	case remove:
-		last := value
+		answer := value
 		if next != nil {
-			last = stored.New(value.Kind(), next)
+			answer = stored.New(value.Kind(), next)
 		}
-		return last, true, r.remove(ctx, rq, item, last, a.DryRun)
+		return answer, true, r.remove(ctx, rq, item, value, a.DryRun)
 	case next == nil:
 		o, err := r.same(ctx, item)
 		return o, false, err
@@ -127,7 +127,7 @@ func preconditions(rq *Request, p *metav1.Preconditions, old kind.Object) error 
 	return nil
 }
 
-// planDelete decides what a delete does to an object: remove it, or leave it in the state next (nil: as it is).
+// planDelete decides what a delete does to an object: remove it, with next as the answer if it is not nil, or leave it in the state next (nil: as it is).
 func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now time.Time) (next kind.Object, remove bool) {
 	finalizers := finalizersFor(k, old, opts)
 	grace := int64(0)
@@ -149,11 +149,15 @@ func planDelete(k *kind.Kind, old kind.Object, opts *metav1.DeleteOptions, now t
 			return nil, false
 		}
 	}
+	first := old.GetDeletionTimestamp() == nil
 	if grace == 0 && !held {
-		return nil, true
+		if k.Grace != nil && first { // who deletes it is told that nothing is left to wait for
+			next = stored.Copy(old)
+			mark(next, metav1.NewTime(now), 0, true)
+		}
+		return next, true
 	}
 	next = stored.Copy(old)
-	first := old.GetDeletionTimestamp() == nil
 	mark(next, metav1.NewTime(at), grace, first)
 	next.SetFinalizers(finalizers)
 	if first && k.OnDelete != nil {

@@ -38,6 +38,7 @@ func TestPlanDelete(t *testing.T) {
 		old    state
 		opts   metav1.DeleteOptions
 		remove bool
+		told   bool // the answer to a removal shows it as deleted
 		same   bool
 		grace  int64
 		at     time.Duration
@@ -59,7 +60,7 @@ func TestPlanDelete(t *testing.T) {
 		{name: "graceful", kind: graceful, grace: 30, at: 30 * time.Second},
 		{name: "graceful, its own time", kind: graceful, opts: seconds(7), grace: 7, at: 7 * time.Second},
 		{name: "negative is one second", kind: graceful, opts: seconds(-5), grace: 1, at: time.Second},
-		{name: "at once", kind: graceful, opts: seconds(0), remove: true},
+		{name: "at once", kind: graceful, opts: seconds(0), remove: true, told: true},
 		{name: "at once but held", kind: graceful, old: state{finalizers: []string{"x/y"}}, opts: seconds(0), finals: []string{"x/y"}},
 		{name: "again, graceful", kind: graceful, old: state{deleted: true, grace: 30}, same: true},
 		{name: "slower", kind: graceful, old: state{deleted: true, grace: 30}, opts: seconds(60), same: true},
@@ -78,7 +79,7 @@ func TestPlanDelete(t *testing.T) {
 			t.Errorf("%s: the stored object was changed", c.name)
 		}
 		switch {
-		case remove != c.remove, c.same != (next == nil && !remove):
+		case remove != c.remove, remove && c.told != (next != nil), c.same != (next == nil && !remove):
 			t.Errorf("%s: remove %v, next %+v", c.name, remove, next)
 		case next == nil:
 		case *next.GetDeletionGracePeriodSeconds() != c.grace || !next.GetDeletionTimestamp().Time.Equal(now.Add(c.at)) || !slices.Equal(next.GetFinalizers(), c.finals):
