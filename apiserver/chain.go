@@ -129,6 +129,13 @@ func (x *exchange) findRoute() error {
 
 func (x *exchange) authenticate() error {
 	who, ok, err := x.server.cfg.Authenticator.AuthenticateRequest(x.req)
+	if m := x.server.metrics; err != nil {
+		m.erroneous.Inc()
+	} else if !ok {
+		m.unauthenticated.Inc()
+	} else {
+		m.authenticated.Inc()
+	}
 	if err != nil || !ok {
 		x.auditStranger()
 	}
@@ -190,8 +197,14 @@ func (s *Server) decide(ctx context.Context, a authorizer.AttributesRecord, reco
 	if record != nil {
 		annotateDecision(record, decision, reason, err)
 	}
-	if decision == authorizer.DecisionAllow {
+	switch m := s.metrics; {
+	case decision == authorizer.DecisionAllow:
+		m.allowed.Inc()
 		return nil
+	case err != nil:
+		m.undecided.Inc()
+	default:
+		m.denied.Inc()
 	}
 	if err != nil {
 		s.cfg.Log.Warn("authorization failed", "user", a.User.GetName(), "verb", a.Verb, "resource", a.Resource, "path", a.Path, "error", err)

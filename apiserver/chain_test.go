@@ -244,6 +244,8 @@ func TestVersionAndMetrics(t *testing.T) {
 		`apiserver_request_total{code="201",component="apiserver",dry_run="All",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 1`,
 		`apiserver_request_total{code="404",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="GET",version="v1"} 1`,
 		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="All"`,
+		`authentication_attempts{result="success"} 4`,
+		`authorization_attempts_total{result="allowed"} 4`,
 	} {
 		if !strings.Contains(got, line) {
 			t.Errorf("no %s", line)

@@ -33,7 +33,7 @@ func (x *exchange) serveNonResource() error {
 		}
 		return x.writeJSON(x.server.cfg.Version)
 	case path == "/metrics":
-		promhttp.HandlerFor(x.server.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP(x.w, x.req.WithContext(x.ctx))
+		promhttp.HandlerFor(everything{x.server.cfg.Metrics}, promhttp.HandlerOpts{}).ServeHTTP(x.w, x.req.WithContext(x.ctx))
 		return nil
 	case path == profiles || strings.HasPrefix(path, profiles+"/"):
 		x.serveProfile()

@@ -20,6 +20,9 @@ type metrics struct {
 	panics   prometheus.Counter
 	local    *prometheus.CounterVec
 	busy     *prometheus.CounterVec
+
+	authenticated, unauthenticated, erroneous prometheus.Counter
+	allowed, denied, undecided                prometheus.Counter
 }
 
 func newMetrics(reg *prometheus.Registry) *metrics {
@@ -35,7 +38,11 @@ func newMetrics(reg *prometheus.Registry) *metrics {
 		local:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_requests_total", Help: "Requests from within the process."}, []string{"verb", "group", "resource"}),
 		busy:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "yare_apiserver_local_request_seconds_total", Help: "Time spent on requests from within the process."}, []string{"verb", "group", "resource"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.events, m.streams, m.panics, m.local, m.busy,
+	who := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authentication_attempts", Help: "Requests by how it went to find out who sent them."}, []string{"result"})
+	m.authenticated, m.unauthenticated, m.erroneous = who.WithLabelValues("success"), who.WithLabelValues("failure"), who.WithLabelValues("error")
+	may := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authorization_attempts_total", Help: "Decisions about who may do what, by outcome."}, []string{"result"})
+	m.allowed, m.denied, m.undecided = may.WithLabelValues("allowed"), may.WithLabelValues("denied"), may.WithLabelValues("error")
+	for _, c := range []prometheus.Collector{who, may, m.requests, m.duration, m.events, m.streams, m.panics, m.local, m.busy,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
 		var taken prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !isTaken(err, &taken) {

@@ -84,6 +84,10 @@ func TestAKeyServiceComesLate(t *testing.T) {
 	stop = openBox(t, socket)
 	defer stop()
 	v.ready(true)
+	if text, err := v.api.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context()); err != nil ||
+		!strings.Contains(string(text), `apiserver_envelope_encryption_kms_operations_latency_seconds_count{`) {
+		t.Errorf("the metrics do not tell of the key service: %v", err)
+	}
 	(&quick{T: t}).until("the Secret is read again", func(ctx context.Context) error {
 		s, err := v.api.CoreV1().Secrets("default").Get(ctx, "tide", metav1.GetOptions{})
 		if err == nil && string(s.Data["text"]) != "high water at four" {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/cel"
 	"k8s.io/apiserver/pkg/util/webhook"
 	plugin "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
@@ -148,5 +149,12 @@ func (a *Authorizer) service(one *apiserver.AuthorizerConfiguration) (authorizer
 	if backoff == (wait.Backoff{}) {
 		backoff = *plugin.DefaultRetryBackoff()
 	}
-	return plugin.New(target, w.SubjectAccessReviewVersion, allowed, refused, backoff, onError, w.MatchConditions, one.Name, metrics.NoopAuthorizerMetrics{}, a.compiler)
+	return plugin.New(target, w.SubjectAccessReviewVersion, allowed, refused, backoff, onError, w.MatchConditions, one.Name, measured{WebhookMetrics: metrics.NewWebhookMetrics()}, a.compiler)
+}
+
+// measured counts what webhooks answer, under Kubernetes' names.
+type measured struct {
+	metrics.NoopRequestMetrics
+	metrics.WebhookMetrics
+	cel.NoopMatcherMetrics
 }
