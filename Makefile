@@ -69,8 +69,11 @@ bench: build programs ## Print start-up time, memory and the cost of each hop on
 bench-scheduler: build ## Print how many pods a second are placed, by workload: in memory, and over the API
 	go run ./test/benchscheduler -yare $(BIN)/yare $(BENCH_FLAGS)
 
+sim: ## Simulate 100,000 nodes and 1,000,000 pods in virtual time (minutes, some GiB); SIM=NODES,PODS
+	YARE_SIM=$(SIM) go test ./sim -run TestLarge -v -timeout 1h
+
 soak: build programs images ## The fault and fuzz runs, long
-	YARE_SOAK=1 go test -timeout 4h ./store/... ./apiserver/... ./scheduler/... ./test/...
+	YARE_SOAK=1 go test -timeout 4h ./store/... ./apiserver/... ./scheduler/... ./sim ./test/...
 	set -o pipefail; grep -rn '^func Fuzz' --include='*_test.go' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' | while read -r dir target; do \
 	  go test "$$dir" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s || exit 1; done
 

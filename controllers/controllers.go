@@ -20,6 +20,7 @@ import (
 	"github.com/yare-project/yare/controllers/persistentvolume"
 	"github.com/yare-project/yare/controllers/podgc"
 	"github.com/yare-project/yare/controllers/replicaset"
+	"github.com/yare-project/yare/controllers/resourceclaim"
 	"github.com/yare-project/yare/controllers/resourcequota"
 	"github.com/yare-project/yare/controllers/rootca"
 	"github.com/yare-project/yare/controllers/served"
@@ -76,6 +77,7 @@ func All(c Config) []loop.Descriptor {
 		nodelifecycle.Descriptor(c.NodeLifecycle),
 		tainteviction.Descriptor(),
 		podgc.Descriptor(c.FinishedPods),
+		resourceclaim.Descriptor(),
 		resourcequota.Descriptor(c.Served, c.Quota),
 		persistentvolume.Descriptor(),
 		volumeprotection.Descriptor(),

@@ -54,7 +54,8 @@ func (w *worker) prepare(a machine.Action) work {
 	case machine.RemoveContainer:
 		return func(ctx context.Context) (func(), error) { return w.removeContainer(ctx, a) }
 	case machine.StopSandbox:
-		return func(ctx context.Context) (func(), error) { return w.stopSandbox(ctx, a.SandboxID) }
+		ending := w.plan.Terminating
+		return func(ctx context.Context) (func(), error) { return w.stopSandbox(ctx, a.SandboxID, ending) }
 	case machine.RemoveSandbox:
 		return func(ctx context.Context) (func(), error) { return w.removeSandbox(ctx, a.SandboxID) }
 	case machine.Release:
@@ -105,6 +106,15 @@ func (w *worker) tellVolumes(err error) {
 }
 
 func (w *worker) createSandbox(ctx context.Context, pod *corev1.Pod, attempt int) (func(), error) {
+	if err := w.agent.devices.Prepare(ctx, pod); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return func() {
+			w.event(corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+			w.mem.Sandbox = w.mem.Sandbox.Again(w.now(), sandboxFirst, sandboxLast, err.Error())
+		}, err
+	}
 	sandbox, err := w.agent.runSandbox(ctx, pod, attempt)
 	if ctx.Err() != nil && err != nil {
 		return nil, ctx.Err()
@@ -153,7 +163,16 @@ func (a *Agent) runSandbox(ctx context.Context, pod *corev1.Pod, attempt int) (m
 	return fromSandbox(st.Status), nil
 }
 
-func (w *worker) stopSandbox(ctx context.Context, id string) (func(), error) {
+// stopSandbox stops a sandbox whose containers have ended; of a pod that ends, devices are given back first.
+func (w *worker) stopSandbox(ctx context.Context, id string, ending bool) (func(), error) {
+	if ending {
+		if err := w.agent.devices.Unprepare(ctx, w.uid); err != nil {
+			return func() {
+				w.mem.KillFailures[id] = w.mem.KillFailures[id].Again(w.now(), killFirst, killLast, err.Error())
+				w.event(corev1.EventTypeWarning, "FailedUnprepareDynamicResources", "Failed to unprepare dynamic resources: "+err.Error())
+			}, err
+		}
+	}
 	err := w.agent.cfg.Runtime.StopPodSandbox(ctx, id)
 	if status.Code(err) == codes.NotFound {
 		err = nil
@@ -227,8 +246,8 @@ func (w *worker) removeLog(c *machine.Container) {
 }
 
 // release gives back what only a living pod needs.
-func (w *worker) release(_ context.Context, pod *corev1.Pod) (func(), error) {
-	err := errors.Join(w.agent.volumes.TearDown(pod.UID), w.agent.cfg.Cgroups.Remove(pod.UID))
+func (w *worker) release(ctx context.Context, pod *corev1.Pod) (func(), error) {
+	err := errors.Join(w.agent.devices.Unprepare(ctx, pod.UID), w.agent.volumes.TearDown(pod.UID), w.agent.cfg.Cgroups.Remove(pod.UID))
 	return func() {
 		if err != nil {
 			w.mem.Cleanup = w.mem.Cleanup.Again(w.now(), cleanFirst, cleanLast, err.Error())
@@ -273,6 +292,9 @@ func (a *Agent) erase(ctx context.Context, pod *corev1.Pod) error {
 		if err := a.cfg.Runtime.RemovePodSandbox(ctx, s.Id); err != nil {
 			return fmt.Errorf("remove sandbox: %w", err)
 		}
+	}
+	if err := a.devices.Unprepare(ctx, pod.UID); err != nil {
+		return fmt.Errorf("devices: %w", err)
 	}
 	if err := a.volumes.TearDown(pod.UID); err != nil {
 		return fmt.Errorf("volumes: %w", err)

@@ -23,12 +23,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/types"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/node/dra"
 	"github.com/yare-project/yare/node/host"
 	"github.com/yare-project/yare/node/launch"
 	"github.com/yare-project/yare/node/machine"
 	"github.com/yare-project/yare/node/objects"
+	"github.com/yare-project/yare/node/pluginregistry"
 	"github.com/yare-project/yare/node/pull"
 	"github.com/yare-project/yare/node/volume"
 )
@@ -43,6 +46,7 @@ type Agent struct {
 	volumes  *volume.Manager
 	puller   *pull.Puller
 	builder  launch.Builder
+	devices  *dra.Manager
 	metrics  *metrics
 	node     *registration
 	// runtimeName prefixes container ids.
@@ -71,6 +75,11 @@ func New(cfg Config) (*Agent, error) {
 		ResolvConf: cfg.ResolvConf, SeccompUnconfined: cfg.SeccompUnconfined, MemoryCapacity: cfg.Host.Memory, OOMFloor: cfg.Host.OOMFloor,
 		HugePageSizes: host.HugePageNames(), AppArmor: cfg.Host.AppArmor}
 	a.node = newRegistration(a)
+	var err error
+	a.devices, err = dra.New(dra.Config{Node: cfg.Name, File: filepath.Join(cfg.Root, "devices.json"), Transport: cfg.Transport, Clock: cfg.Clock, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
 	return a, nil
 }
 
@@ -92,6 +101,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.volumes = volume.New(volume.Config{Root: a.cfg.Root, Objects: a.objects, Images: a.puller, Transport: a.cfg.Transport, Mounter: a.cfg.Mounter,
 		Facts: a.facts, RecursiveReadOnly: a.builder.RecursiveReadOnly, Clock: a.cfg.Clock})
 
+	plugins := pluginregistry.New(pluginregistry.Config{Dirs: a.cfg.PluginDirs, Handlers: map[string]pluginregistry.Handler{registerapi.DRAPlugin: a.devices}, Clock: a.cfg.Clock,
+		Log: a.cfg.Log})
+	a.running.Go(func() {
+		if err := plugins.Run(ctx); err != nil {
+			a.cfg.Log.Error("drivers on this node can't register", "err", err)
+		}
+	})
 	a.running.Go(func() { a.node.run(ctx) })
 	for _, synced := range []<-chan struct{}{a.pods.Synced(), a.services.Synced(), a.classes.Synced(), a.node.registered} {
 		select {
@@ -293,6 +309,7 @@ func (a *Agent) housekeep(ctx context.Context) {
 		}
 		a.rotateLogs(ctx)
 		a.checkEmptyDirs()
+		a.devices.Sweep(ctx, func(uid types.UID) bool { return a.worker(uid) != nil })
 		if n%30 == 0 {
 			if err := a.collectImages(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				a.cfg.Log.Warn("image garbage collection", "err", err)

@@ -63,6 +63,8 @@ type Config struct {
 	SeccompUnconfined bool
 	// AllowedUnsafeSysctls are kernel parameters that pods may set beside the safe ones; a pattern may end with *.
 	AllowedUnsafeSysctls []string
+	// PluginDirs are where drivers that run on this node make the sockets by which they register. The first is made; default <Root>/plugins_registry.
+	PluginDirs []string
 	// KubeletVersion is reported in the Node's status; default v1.36.0+yare.
 	KubeletVersion string
 
@@ -119,6 +121,9 @@ func (c *Config) defaults() {
 		if _, err := os.Stat("/etc/resolv.conf"); err == nil {
 			c.ResolvConf = "/etc/resolv.conf"
 		}
+	}
+	if len(c.PluginDirs) == 0 {
+		c.PluginDirs = []string{filepath.Join(c.Root, "plugins_registry")}
 	}
 	if c.KubeletPort == 0 {
 		c.KubeletPort = 10250

@@ -165,7 +165,11 @@ func (s *starter) create(ctx context.Context) (id string, err error) {
 	if err != nil {
 		return "", &startError{reason: reasonConfig, message: err.Error()}
 	}
-	config, err := s.builder.Container(launch.Container{Pod: s.pod, Spec: s.spec, Attempt: s.action.Attempt, Image: image, Env: env, Mounts: mounts,
+	devices, err := s.devices.Devices(s.pod, s.spec)
+	if err != nil {
+		return "", &startError{reason: reasonConfig, message: err.Error()}
+	}
+	config, err := s.builder.Container(launch.Container{Pod: s.pod, Spec: s.spec, Attempt: s.action.Attempt, Image: image, Env: env, Mounts: mounts, Devices: devices,
 		PodIPs: s.podIPs, Target: s.target})
 	if err != nil {
 		return "", &startError{reason: reasonConfig, message: err.Error()}

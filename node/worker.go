@@ -217,8 +217,10 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	w.tellBackoff()
 	if w.met && !w.gone && !w.mem.TornDown {
+		before := w.status.Phase
 		w.status = status.Generate(status.Input{Pod: w.pod, Old: w.status, Machine: in, Plan: w.plan, HostIPs: w.agent.cfg.IPs, Now: now,
 			RRO: w.agent.builder.RecursiveReadOnly, Runtime: w.agent.runtimeName})
+		w.holdPhase(before)
 	}
 	w.syncProbes(ctx)
 	w.syncStatus(ctx)
@@ -230,6 +232,14 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	w.publish()
 	return false
+}
+
+// holdPhase keeps a pod from being over while drivers have its devices still prepared: once it is, others may get them.
+func (w *worker) holdPhase(before corev1.PodPhase) {
+	over := func(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+	if over(w.status.Phase) && !over(before) && before != "" && w.agent.devices.Holds(w.uid) {
+		w.status.Phase = before
+	}
 }
 
 func (w *worker) input(now time.Time) machine.Input {

@@ -106,6 +106,7 @@ func (s *Scheduler) expireHeld(now time.Time) {
 // bindingCycle runs beside the decisions.
 func (s *Scheduler) bindingCycle(it *item, c *framework.Cycle, node string, hold *held) *framework.Status {
 	ctx := s.ctx
+	s.expect(ctx, it, c, node, hold)
 	if hold != nil {
 		select {
 		case why := <-hold.done:
@@ -189,7 +190,7 @@ func (s *Scheduler) undo(it *item, c *framework.Cycle, node string, status *fram
 			why.Plugins = []string{status.Plugin}
 		}
 		s.queue.refuse(it, why.Plugins, s.now())
-		s.report(it, corev1.PodReasonUnschedulable, why.Message(), nil)
+		s.report(it, corev1.PodReasonUnschedulable, why.Message(), new(string)) // what was expected is no longer
 		return
 	}
 	s.meter.attempt(it.profile.Name, "error", s.now().Sub(start))

@@ -240,3 +240,21 @@ func TestGoodArgumentsAreAccepted(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzConfig: whatever a configuration says, it is taken or refused, and so are the profiles that come of it.
+func FuzzConfig(f *testing.F) {
+	for _, body := range []string{"", "parallelism: 1", "profiles: [{plugins: {multiPoint: {disabled: [{name: '*'}]}}}]", "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{}]}}]}]",
+		"profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [{utilization: 1, score: 2}]}}}}]}]",
+		"extenders: [{urlPrefix: 'http://x', httpTimeout: 1s, tlsConfig: {caData: eA==}}]", "leaderElection: {leaseDuration: 1s}"} {
+		f.Add(body)
+	}
+	f.Fuzz(func(_ *testing.T, body string) {
+		p, err := ParseConfig([]byte(head + body))
+		if err != nil {
+			return
+		}
+		for _, one := range p.Profiles {
+			_, _ = buildProfile(one, plugins.Registry(), testHandle(framework.NewNodes(), nil), rand.New(rand.NewPCG(1, 1)))
+		}
+	})
+}

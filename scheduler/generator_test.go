@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -43,10 +44,12 @@ func (g generator) node(name string) *corev1.Node {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "slow", Effect: corev1.TaintEffectPreferNoSchedule})
 	}
 	n.Status.Allocatable = corev1.ResourceList{"cpu": g.quantity("1", "2", "4"), "memory": g.quantity("1Gi", "4Gi"), "pods": g.quantity("3", "20")}
-	for name, q := range map[corev1.ResourceName]resource.Quantity{"example.com/gpu": g.quantity("1", "2"), "example.org/nic": g.quantity("1"), "ephemeral-storage": g.quantity("2Gi"),
-		"hugepages-2Mi": g.quantity("4Mi")} {
+	for _, r := range []struct {
+		name   corev1.ResourceName
+		values []string
+	}{{"example.com/gpu", []string{"1", "2"}}, {"example.org/nic", []string{"1"}}, {"ephemeral-storage", []string{"2Gi"}}, {"hugepages-2Mi", []string{"4Mi"}}} {
 		if g.often(40) {
-			n.Status.Allocatable[name] = q
+			n.Status.Allocatable[r.name] = g.quantity(r.values...)
 		}
 	}
 	for _, image := range []string{"web:1", "db:1", "tool:latest", "model:7"} {
@@ -338,7 +341,7 @@ func (g generator) rules() rules {
 			}
 		}
 	}
-	for name := range r.weights {
+	for _, name := range slices.Sorted(maps.Keys(r.weights)) {
 		if g.often(40) {
 			r.weights[name] = int64(1 + g.IntN(9))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -28,7 +29,7 @@ func (s testStorage) Volume(name string) (*corev1.PersistentVolume, bool) {
 	return get(s.volumes, name)
 }
 func (s testStorage) List() []*corev1.PersistentVolume { // in some order, as caches do
-	return slices.SortedFunc(maps.Values(s.volumes), func(a, b *corev1.PersistentVolume) int { return len(a.Name) - len(b.Name) })
+	return slices.SortedFunc(maps.Values(s.volumes), func(a, b *corev1.PersistentVolume) int { return strings.Compare(b.Name, a.Name) })
 }
 func (s testStorage) Class(name string) (*storagev1.StorageClass, bool) { return get(s.classes, name) }
 func (s testStorage) Node(name string) (*storagev1.CSINode, bool)       { return get(s.csiNodes, name) }
@@ -82,13 +83,12 @@ func (g generator) storage() storage {
 			g.claim(&s, ns, fmt.Sprintf("c%d", i))
 		}
 	}
-	for name := range s.volumes {
+	for _, name := range slices.Sorted(maps.Keys(s.volumes)) {
 		if g.often(15) {
 			s.attachments = append(s.attachments, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi.example.com", NodeName: fmt.Sprintf("n%d", g.IntN(8)),
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}})
 		}
 	}
-	slices.SortFunc(s.attachments, func(a, b *storagev1.VolumeAttachment) int { return len(a.Spec.NodeName) - len(b.Spec.NodeName) })
 	return s
 }
 

@@ -112,7 +112,7 @@ func (w *twin) check(t *testing.T, p *framework.Pod) string {
 		got[name] = true
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("feasible nodes differ for %s (-model +scheduler): %s\nwhy: %v\nrules: %+v\npod: %+v", p.Object.Name, diff, why, w.model.rules, p.Object)
+		t.Fatalf("feasible nodes differ for %s (-model +scheduler): %s\nreasons: %v\nrules: %+v\npod: %+v", p.Object.Name, diff, w.reasons(c, why), w.model.rules, p.Object)
 	}
 	if why != nil {
 		return ""
@@ -135,6 +135,21 @@ func (w *twin) check(t *testing.T, p *framework.Pod) string {
 	return d.Node
 }
 
+// reasons are what the scheduler says about each node that it refuses.
+func (w *twin) reasons(c *framework.Cycle, why *framework.Diagnosis) map[string]string {
+	out := map[string]string{}
+	for i := range w.nodes.Valid.All() {
+		if why != nil && why.PreFilter != nil {
+			out[w.nodes.Name[i]] = why.PreFilter.Message()
+			continue
+		}
+		for _, o := range w.profile.Obstacles(c, i) {
+			out[w.nodes.Name[i]] += fmt.Sprintf("%s: %s. ", o.Plugin.Name(), o.Status.Message())
+		}
+	}
+	return out
+}
+
 // preempt lets a refused pod look for room, and has the model say who would have to go. Nobody goes: what follows shows that trying changed nothing.
 func (w *twin) preempt(t *testing.T, p *framework.Pod) (made bool) {
 	t.Helper()
@@ -144,7 +159,11 @@ func (w *twin) preempt(t *testing.T, p *framework.Pod) (made bool) {
 		t.Fatal(err)
 	}
 	w.chosen, w.victims = "", nil
-	node, _, status := w.profile.PostFilter[0].PostFilter(c, why)
+	last := w.profile.PostFilter[len(w.profile.PostFilter)-1] // preemption is the last resort
+	if last.Name() != plugins.DefaultPreemption {
+		t.Fatalf("the last resort is %s", last.Name())
+	}
+	node, _, status := last.PostFilter(c, why)
 	if status.Is(framework.Failed) || node != w.chosen {
 		t.Fatalf("chose %q, nominates for %q: %s", w.chosen, node, status.Message())
 	}
@@ -208,6 +227,35 @@ func (w *twin) take(k int) {
 	w.model.pods = slices.Delete(slices.Clone(w.model.pods), k, k+1)
 }
 
+// change has a placed pod change as the API lets it, or only tell its state.
+func (w *twin) change(t *testing.T, g generator, k int) {
+	t.Helper()
+	obj := w.model.pods[k].DeepCopy()
+	before := w.placed[obj.UID]
+	same := false
+	switch g.IntN(4) {
+	case 0:
+		obj.Labels["app"] = pick(g, "web", "db", "job")
+	case 1:
+		obj.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
+	case 2: // as by an in-place resize
+		obj.Spec.Containers[0].Resources.Requests = g.requests()
+	default:
+		obj.Status.Message, same = "ready", true
+	}
+	node := w.nodes.Name[before.Node()]
+	if same {
+		w.placed[obj.UID] = w.nodes.Replace(before, obj)
+	} else {
+		p := w.parse(t, obj)
+		w.nodes.RemovePod(before)
+		w.nodes.AddPod(p, node)
+		w.placed[obj.UID] = p
+	}
+	w.model.pods = slices.Clone(w.model.pods)
+	w.model.pods[k] = obj
+}
+
 // nominate has a refused pod wait for room on a node, as after a preemption.
 func (w *twin) nominate(p *framework.Pod, node string) {
 	p.Object.Status.NominatedNodeName = node
@@ -230,7 +278,11 @@ func (w *twin) setNode(n *corev1.Node) {
 }
 
 // step changes the cluster a little.
-func (w *twin) step(g generator) {
+func (w *twin) step(t *testing.T, g generator) {
+	t.Helper()
+	if len(w.model.pods) > 0 && g.often(15) {
+		w.change(t, g, g.IntN(len(w.model.pods)))
+	}
 	name := fmt.Sprintf("n%d", g.IntN(8))
 	switch {
 	case g.often(15):
@@ -269,7 +321,7 @@ func (r *run) cluster(t *testing.T, g generator) {
 		templates = append(templates, p, g.variant(p))
 	}
 	for range 80 {
-		w.step(g)
+		w.step(t, g)
 		p := w.pod(t, g, pick(g, templates...))
 		if len(w.nominated) > 0 && g.often(15) { // a pod that room was made for has its turn
 			p = w.denominate(g.IntN(len(w.nominated)))
@@ -290,21 +342,38 @@ func (r *run) cluster(t *testing.T, g generator) {
 	}
 }
 
+// seedFromEnvironment is the seed that is to be replayed; 0 if none is.
+func seedFromEnvironment(t *testing.T) uint64 {
+	t.Helper()
+	s := os.Getenv("YARE_SEED")
+	if s == "" {
+		return 0
+	}
+	seed, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seed
+}
+
 // TestSchedulerAgreesAfterForgetting has more sorts of pods, and more changes between two decisions, than the scheduler remembers.
 func TestSchedulerAgreesAfterForgetting(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedFromEnvironment(t)
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("replay: YARE_SEED=%d go test ./scheduler -run %s", seed, t.Name())
 	g := generator{rand.New(rand.NewPCG(seed, 0))}
 	w := newTwin(t, g)
 	for i := range 8 {
 		w.setNode(g.node(fmt.Sprintf("n%d", i)))
 	}
 	var templates []*corev1.Pod
-	for range 300 {
+	for range 1200 {
 		templates = append(templates, g.template())
 	}
-	for k := range 700 {
-		if k%100 == 99 {
+	for k := range 2000 {
+		if k%300 == 299 {
 			for range 9000 {
 				w.setNode(g.node(fmt.Sprintf("n%d", g.IntN(8))))
 			}
@@ -317,7 +386,7 @@ func TestSchedulerAgreesAfterForgetting(t *testing.T) {
 				w.check(t, w.pod(t, g, known))
 			}
 		}
-		w.step(g)
+		w.step(t, g)
 		p := w.pod(t, g, templates[k%len(templates)])
 		if node := w.check(t, p); node != "" {
 			w.put(t, g, p, node)
@@ -337,11 +406,7 @@ func TestSchedulerAgreesWithTheRules(t *testing.T) {
 			seeds = append(seeds, rand.Uint64())
 		}
 	}
-	if s := os.Getenv("YARE_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+	if seed := seedFromEnvironment(t); seed != 0 {
 		seeds = []uint64{seed}
 	}
 	var total run

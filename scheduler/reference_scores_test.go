@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +74,8 @@ func (r *rules) config() ProfileConfig {
 		}
 		out.PluginConfig = append(out.PluginConfig, PluginConfig{name, raw})
 	}
-	for name, w := range r.weights {
+	for _, name := range slices.Sorted(maps.Keys(r.weights)) {
+		w := r.weights[name]
 		out.Plugins.MultiPoint.Enabled = append(out.Plugins.MultiPoint.Enabled, PluginRef{name, int32(w)})
 	}
 	return out

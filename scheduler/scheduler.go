@@ -265,7 +265,8 @@ func (s *Scheduler) scheduleFollowing(it *item, a *extender.Answer) {
 func (s *Scheduler) failed(it *item, err error) {
 	s.config.Log.Error("pod not scheduled; it will be retried", "pod", it.pod.Key(), "error", err)
 	s.queue.fail(it, s.now())
-	s.report(it, corev1.PodReasonSchedulerError, err.Error(), nil)
+	s.nominateUID(it.pod.Object.UID, nil, "")
+	s.report(it, corev1.PodReasonSchedulerError, err.Error(), new(string))
 }
 
 // unschedulable parks a pod that fits nowhere, after the PostFilter plugins had their chance.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -103,6 +104,14 @@ func (t *Trial) Rest() error {
 	return t.ctx.Err()
 }
 
+// Retry has the pods that fit nowhere tried once more, as Run does now and then; Rest decides on them.
+func (t *Trial) Retry() {
+	q := t.s.queue
+	for front := q.parked.Front(); front != nil; front = q.parked.Front() {
+		q.activate(front.Value.(*item), t.s.now())
+	}
+}
+
 // Unplaced is a pod that found no node in a Trial.
 type Unplaced struct {
 	Pod *corev1.Pod
@@ -124,3 +133,7 @@ func (t *Trial) Unplaced() []Unplaced {
 	})
 	return out
 }
+
+// Due is when time alone next lets a pod be decided on: at the end of its back-off, or of the longest time that it is parked. ok is false if never. Whoever has a Trial's
+// clock turns it there and calls Rest.
+func (t *Trial) Due() (at time.Time, ok bool) { return t.s.queue.due() }

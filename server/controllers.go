@@ -21,6 +21,7 @@ var controllerNames = map[string][]string{
 	"daemon-set":                   {"daemonset-controller"},
 	"endpoint":                     {"endpoints-controller"},
 	"endpointslicemirroring":       {"endpointslice-mirroring-controller"},
+	"resource-claim":               {"resourceclaim-controller"},
 	"node":                         {"node-lifecycle-controller"},
 	"persistent-volume-binder":     {"persistentvolume-binder-controller"},
 	"volume-protection-controller": {"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller"},

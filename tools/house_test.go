@@ -27,6 +27,8 @@ var mayImport = map[string][]string{
 	"yaretest":    {"*"},
 	"bench":       {"internal"},
 	"why":         {"scheduler", "internal"},
+	"sim":         {"simulate", "controllers", "scheduler", "client", "kinds", "kind", "api", "internal"},
+	"simulate":    {"controllers", "scheduler", "client", "kinds", "kind", "api", "internal"},
 	"server":      {"sim", "autoscaler", "workflow", "controllers", "scheduler", "node", "proxy", "dns", "loop", "client", "apiserver", "kinds", "kind", "store", "api", "internal"},
 	"autoscaler":  {"loop", "client", "api", "internal"},
 	"workflow":    {"loop", "client", "api", "internal"},

@@ -207,6 +207,8 @@ func ask(w *Wait, s *scheduler.Waiting) {
 		w.For = fmt.Sprintf("its turn: %d pods are decided on before it", s.Ahead)
 	case "binding":
 		w.For = "the binding of the pod to be written"
+	case "asking":
+		w.For = "the scheduler's HTTP extenders to say where it may go"
 	case "backoff":
 		w.Next = "at the end of its back-off"
 	case "parked":

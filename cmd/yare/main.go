@@ -61,7 +61,7 @@ func rootCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		upCommand(), downCommand(), serverCommand(), nodeCommand(),
-		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(), envtestCommand(), benchCommand(), whyCommand(), command.New(),
+		imageCommand(), tokenCommand(), versionCommand(), kubectlCommand(), envtestCommand(), benchCommand(), whyCommand(), simulateCommand(), command.New(),
 	)
 	return root
 }

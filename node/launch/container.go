@@ -30,7 +30,9 @@ type Container struct {
 	Env     []environ.Var
 	// Mounts are those of the pod's volumes.
 	Mounts []*runtimeapi.Mount
-	PodIPs []string
+	// Devices are those of the pod's claims that the container gets, by their CDI names.
+	Devices []string
+	PodIPs  []string
 	// Target is the id of the container whose process namespace an ephemeral container joins, or empty.
 	Target string
 }
@@ -43,9 +45,6 @@ func (b *Builder) Container(in Container) (*runtimeapi.ContainerConfig, error) {
 	}
 	if len(c.VolumeDevices) > 0 {
 		return nil, fmt.Errorf("container %s: this node does not support raw block volumes (volumeDevices)", c.Name)
-	}
-	if len(c.Resources.Claims) > 0 {
-		return nil, fmt.Errorf("container %s: this node does not support resource claims (resources.claims)", c.Name)
 	}
 	security, err := b.security(in)
 	if err != nil {
@@ -74,6 +73,9 @@ func (b *Builder) Container(in Container) (*runtimeapi.ContainerConfig, error) {
 		Tty:         c.TTY,
 		StopSignal:  stopSignal(c),
 		Linux:       &runtimeapi.LinuxContainerConfig{Resources: b.Resources(in.Pod, c), SecurityContext: security},
+	}
+	for _, d := range in.Devices {
+		config.CDIDevices = append(config.CDIDevices, &runtimeapi.CDIDevice{Name: d})
 	}
 	for _, v := range in.Env {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})

@@ -71,6 +71,10 @@ func New(options ...Option) *cobra.Command {
 	for _, o := range options {
 		o(p)
 	}
+	return newCommand(p)
+}
+
+func newCommand(p *program) *cobra.Command {
 	c := &cobra.Command{
 		Use: "scheduler", Short: "Run the scheduler alone, against any API server", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error { return p.run(c.Context()) },

@@ -54,7 +54,14 @@ func (c *Cycle) Local() bool {
 }
 
 // Begin starts a decision.
-func (f *Profile) Begin(p *Pod) *Cycle { return &Cycle{Pod: p, Nodes: f.nodes, Profile: f} }
+func (f *Profile) Begin(p *Pod) *Cycle {
+	if f.nodes.numbered && !p.template.numbered && p.node < 0 { // parsed before numbers counted
+		if t, err := f.nodes.templateOf(p.Object); err == nil {
+			p.template = t
+		}
+	}
+	return &Cycle{Pod: p, Nodes: f.nodes, Profile: f}
+}
 
 // preFilter asks the PreFilter plugins; a status other than nil ends the decision. Where preemption may help all are asked, since it needs what they prepare.
 func (f *Profile) preFilter(c *Cycle) *Status {

@@ -71,22 +71,22 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 	return d, nil, nil
 }
 
-// judgedApart are the nodes that no other may stand for: the one where the pod itself waits for room and, where more counts than the node and its pods, all where pods wait.
+// judgedApart are the nodes that no other may stand for: the one where the pod itself waits for room, and those where others wait for whom, or for which pod, more counts than
+// the node and its pods.
 func (f *Profile) judgedApart(c *Cycle, local bool) Bits {
 	clear(f.alone)
 	own := f.judgeOwn(c)
-	if own < 0 && (local || f.nodes.WithNominated.Count() == 0) {
-		return nil
+	waiting := f.nodes.WithNominated
+	if local {
+		waiting = f.nodes.minding
 	}
 	f.alone = f.alone.Grow(f.nodes.Slots() - 1)
 	if own >= 0 && f.verdicts[own] == nil {
 		f.alone.Set(own)
 	}
-	if !local {
-		for i := range f.nodes.WithNominated.All() {
-			if i != own && c.class.pass.Has(i) {
-				f.alone.Set(i)
-			}
+	for i := range waiting.All() {
+		if i != own && c.class.pass.Has(i) {
+			f.alone.Set(i)
 		}
 	}
 	return f.alone

@@ -58,6 +58,7 @@ type Nodes struct {
 	simulated  uint64 // changes of pods that simulations made and took back
 
 	nominees map[types.UID]int // the slots at which pods wait for room
+	minding  Bits              // slots at which pods wait that may mind more than room
 	termBook
 	templates
 }
@@ -318,6 +319,8 @@ func (n *Nodes) Nominate(p *Pod, node string) {
 	n.Nominated[i] = append(n.Nominated[i], p)
 	n.WithNominated.Set(i)
 	n.nominees[p.Object.UID] = i
+	n.minding = n.minding.Grow(i)
+	n.minding.Put(i, slices.ContainsFunc(n.Nominated[i], (*Pod).minds))
 	n.pods.add(shift{slot: int32(i)})
 }
 
@@ -335,6 +338,7 @@ func (n *Nodes) Unnominate(p *Pod, node string) {
 	}
 	n.WithNominated.Put(i, len(n.Nominated[i]) > 0)
 	delete(n.nominees, p.Object.UID)
+	n.minding.Put(i, slices.ContainsFunc(n.Nominated[i], (*Pod).minds))
 	n.pods.add(shift{slot: int32(i)})
 	n.release(i)
 }

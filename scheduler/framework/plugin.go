@@ -186,6 +186,12 @@ type PreBindPlugin interface {
 	PreBind(ctx context.Context, c *Cycle, node string) *Status
 }
 
+// PreBindTeller is a PreBindPlugin that can say, after Reserve, whether it has anything to do for a pod. If it has, others are told at once where the pod is going
+// to be (status.nominatedNodeName); of a plugin that can't say, they are not.
+type PreBindTeller interface {
+	WillPreBind(c *Cycle) bool
+}
+
 // BindPlugin binds the pod, or answers Skip to leave that to the next.
 type BindPlugin interface {
 	Plugin

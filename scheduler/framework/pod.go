@@ -343,6 +343,11 @@ func (p *Pod) SelectsNamespaces() bool {
 	return false
 }
 
+// minds tells whether plugins that look beyond the node and its pods may have something to say about the pod, or because of it about others.
+func (p *Pod) minds() bool {
+	return len(p.template.terms) > 0 || len(p.Volumes) > 0 || len(p.Object.Spec.ResourceClaims) > 0
+}
+
 // HasAffinity tells whether the pod has pod affinity or anti-affinity terms of any kind.
 func (p *Pod) HasAffinity() bool {
 	return len(p.RequiredAffinity)+len(p.RequiredAntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0

@@ -8,6 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -36,6 +38,7 @@ type template struct {
 	required  *nodeaffinity.RequiredNodeAffinity
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	memos     []memo
+	numbered  bool // its pods have the same numbers, too
 }
 
 type memo struct {
@@ -66,6 +69,8 @@ type templates struct {
 	known   map[string]*template
 	shapes  map[string]*shape
 	scratch []byte
+
+	numbered bool // some pod selects others by the numbers that controllers give to pods of one template: then those tell templates apart
 }
 
 func newTemplates() templates {
@@ -87,7 +92,7 @@ func (t *templates) shape(signature []byte) *shape {
 
 // templateOf finds or makes the template of a pod.
 func (n *Nodes) templateOf(obj *corev1.Pod) (*template, error) {
-	b, demand := sign(n.scratch[:0], obj)
+	b, demand := sign(n.scratch[:0], obj, n.numbered)
 	n.scratch = b
 	if t := n.known[string(b)]; t != nil {
 		return t, nil
@@ -96,6 +101,13 @@ func (n *Nodes) templateOf(obj *corev1.Pod) (*template, error) {
 	if err := t.parse(obj, n); err != nil {
 		return nil, err
 	}
+	if !n.numbered && selectsByNumber(t, obj) {
+		n.numbered = true
+		clear(n.known)
+		b, demand = sign(b[:0], obj, true)
+		n.scratch = b
+	}
+	t.numbered = n.numbered
 	if len(n.known) >= templatesKept {
 		clear(n.known)
 	}
@@ -109,13 +121,33 @@ func ownLabel(key string) bool {
 	return key == appsv1.StatefulSetPodNameLabel || key == appsv1.PodIndexLabel || key == batchv1.JobCompletionIndexAnnotation
 }
 
+// selectsByNumber tells whether a pod selects pods by a label that numbers them.
+func selectsByNumber(t *template, obj *corev1.Pod) bool {
+	by := func(s labels.Selector) bool {
+		requirements, _ := s.Requirements()
+		return slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return ownLabel(r.Key()) })
+	}
+	for _, g := range t.terms {
+		if by(g.Term.Selector) {
+			return true
+		}
+	}
+	for i := range obj.Spec.TopologySpreadConstraints {
+		c := &obj.Spec.TopologySpreadConstraints[i]
+		if s, err := metav1.LabelSelectorAsSelector(c.LabelSelector); err == nil && by(s) || slices.ContainsFunc(c.MatchLabelKeys, ownLabel) {
+			return true
+		}
+	}
+	return false
+}
+
 // signer writes a signature.
 type signer []byte
 
 func (b *signer) num(v int64)  { *b = append(strconv.AppendInt(*b, v, 36), ',') }
 func (b *signer) str(s string) { b.num(int64(len(s))); *b = append(*b, s...) }
 
-func (b *signer) table(m map[string]string) {
+func (b *signer) table(m map[string]string, numbered bool) {
 	b.num(int64(len(m)))
 	var few [16]string
 	keys := few[:0]
@@ -124,7 +156,7 @@ func (b *signer) table(m map[string]string) {
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		if b.str(k); !ownLabel(k) {
+		if b.str(k); numbered || !ownLabel(k) {
 			b.str(m[k])
 		}
 	}
@@ -157,11 +189,12 @@ func (b *signer) containers(list []corev1.Container) {
 		b.str(c.Image)
 		b.amounts(c.Resources.Requests)
 		if c.RestartPolicy != nil {
+			*b = append(*b, 'p')
 			b.str(string(*c.RestartPolicy))
 		}
-		b.num(int64(len(c.Ports)))
 		for k := range c.Ports {
 			if p := &c.Ports[k]; p.HostPort > 0 {
+				*b = append(*b, 'h')
 				b.str(p.HostIP)
 				b.str(string(p.Protocol))
 				b.num(int64(p.HostPort))
@@ -178,21 +211,24 @@ type message interface {
 
 // rest writes what few pods have.
 func (b *signer) rest(tag byte, m message) {
-	at, size := len(*b)+1, m.Size()
+	size := m.Size()
 	*b = append(*b, tag)
+	b.num(int64(size))
+	at := len(*b)
 	*b = append(*b, make([]byte, size)...)
 	_, _ = m.MarshalTo((*b)[at:]) // it fails only for want of room
 }
 
 // sign writes down all that a plugin may base a local verdict on, and all that a pod's demands are worked out from; the first part, without namespace, labels and
-// annotations, ends at demand.
-func sign(to []byte, o *corev1.Pod) (b []byte, demand int) {
+// annotations, ends at demand. The numbers that controllers give are left out unless numbered.
+func sign(to []byte, o *corev1.Pod, numbered bool) (b []byte, demand int) {
 	w, s := signer(to), &o.Spec
 	w.str(s.SchedulerName)
 	if s.Priority != nil {
+		w = append(w, 'p')
 		w.num(int64(*s.Priority))
 	}
-	w.table(s.NodeSelector)
+	w.table(s.NodeSelector, true)
 	w.containers(s.InitContainers)
 	w.containers(s.Containers)
 	if len(s.Overhead) > 0 {
@@ -236,7 +272,7 @@ func sign(to []byte, o *corev1.Pod) (b []byte, demand int) {
 	w = append(w, ';')
 	demand = len(w)
 	w.str(o.Namespace)
-	w.table(o.Labels)
-	w.table(o.Annotations)
+	w.table(o.Labels, numbered)
+	w.table(o.Annotations, numbered)
 	return w, demand
 }

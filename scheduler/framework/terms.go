@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // TermKind tells the lists of a pod's affinity terms apart.
@@ -40,17 +42,25 @@ const termsKept = 512
 
 // intern finds or makes what the book says about a term.
 func (b *termBook) intern(kind TermKind, t *Term, weight int64) *Terms {
-	key := strconv.Itoa(int(kind)) + "/" + strconv.FormatInt(weight, 10) + "/" + strconv.Quote(t.TopologyKey) + strconv.Quote(t.Selector.String())
+	key := strconv.Itoa(int(kind)) + "/" + strconv.FormatInt(weight, 10) + "/" + strconv.Quote(t.TopologyKey) + written(t.Selector)
 	for _, name := range slices.Sorted(maps.Keys(t.Namespaces)) {
 		key += "/" + name
 	}
 	if t.NamespaceSelector != nil {
-		key += "//" + t.NamespaceSelector.String()
+		key += "//" + written(t.NamespaceSelector)
 	}
 	if g := b.terms[key]; g != nil {
 		return g
 	}
 	return &Terms{Kind: kind, Term: *t, Weight: weight, key: key}
+}
+
+// written tells selectors apart; what selects nothing looks like what selects everything otherwise.
+func written(s labels.Selector) string {
+	if _, some := s.Requirements(); !some {
+		return "nothing"
+	}
+	return strconv.Quote(s.String())
 }
 
 // countTerms follows a pod's coming to (1) or leaving (-1) a slot.

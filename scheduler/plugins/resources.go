@@ -262,7 +262,9 @@ func (*fit) Events() framework.EventKind {
 func (p *fit) Helps(pod *framework.Pod, e *framework.Event) bool {
 	i := e.Slot
 	if e.Kind == framework.DevicesChanged { // a class may now stand for what no node had
-		return slices.ContainsFunc(pod.Requests, func(a framework.Amount) bool { return p.devices != nil && p.devices.Backs(p.nodes.ResourceName(a.Resource)) })
+		return slices.ContainsFunc(pod.Requests, func(a framework.Amount) bool {
+			return p.devices != nil && p.devices.Backs(p.nodes.ResourceName(a.Resource))
+		})
 	}
 	if e.Kind == framework.SelfChanged || i < 0 || !p.nodes.Valid.Has(i) {
 		return e.Kind == framework.SelfChanged

@@ -327,6 +327,12 @@ func (p *volumeBinding) Unreserve(c *framework.Cycle, _ string) {
 	}
 }
 
+// WillPreBind implements framework.PreBindTeller.
+func (p *volumeBinding) WillPreBind(c *framework.Cycle) bool {
+	s, ok := c.Get(VolumeBinding).(*podClaims)
+	return ok && s.plan != nil
+}
+
 // PreBind writes the plan and waits until all claims are bound.
 func (p *volumeBinding) PreBind(ctx context.Context, c *framework.Cycle, node string) *framework.Status {
 	s, ok := c.Get(VolumeBinding).(*podClaims)

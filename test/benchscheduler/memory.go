@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -70,6 +71,7 @@ func inMemory(w *workload) (figure, error) {
 		}
 	}
 	took, cpu := time.Since(start), processorTime()-spent
+	defer runtime.KeepAlive(objects)
 	n := time.Duration(len(objects))
 	return figure{rate: float64(n) / took.Seconds(), cpu: cpu / n, mib: heap(m) - before}, nil
 }
@@ -114,9 +116,15 @@ func (m *model) place(obj *corev1.Pod) (*framework.Pod, error) {
 // preempt has the victims leave at once, and decides again with the nomination, as the scheduler does when they are gone.
 func (m *model) preempt(p *framework.Pod, c *framework.Cycle, why *framework.Diagnosis) (*framework.Decision, error) {
 	m.victims = nil
-	node, _, status := m.profile.PostFilter[0].PostFilter(c, why)
+	var node string
+	for _, post := range m.profile.PostFilter {
+		var status *framework.Status
+		if node, _, status = post.PostFilter(c, why); status.OK() {
+			break
+		}
+	}
 	if len(m.victims) == 0 {
-		return nil, fmt.Errorf("no node for a pod, and nobody to preempt: %s", status.Message())
+		return nil, errors.New("no node for a pod, and nobody to preempt")
 	}
 	m.nodes.Nominate(p, node)
 	for _, v := range m.victims {

@@ -39,7 +39,13 @@ func served(ctx context.Context, o *options, w *workload) (f figure, err error) 
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() {
+		stopped := s.stop()
+		if err != nil {
+			err = fmt.Errorf("%w\nthe server's last words:\n%s", err, s.lastWords())
+		}
+		err = errors.Join(err, stopped)
+	}()
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	if err != nil {
 		return figure{}, err

@@ -50,7 +50,7 @@ func start(ctx context.Context, yare string) (*server, error) {
 	go func() { s.ended <- s.cmd.Wait() }()
 	if err := s.ready(ctx, port); err != nil {
 		err = errors.Join(err, s.stop())
-		return nil, fmt.Errorf("%w\n%s", err, s.log.Bytes())
+		return nil, fmt.Errorf("%w\n%s", err, s.lastWords())
 	}
 	return s, nil
 }
@@ -95,6 +95,12 @@ func (s *server) stop() error {
 		<-s.ended
 	}
 	return os.RemoveAll(s.dir)
+}
+
+// lastWords is the end of the log of a server that has ended.
+func (s *server) lastWords() []byte {
+	text := s.log.Bytes()
+	return text[max(0, len(text)-4096):]
 }
 
 // cpu is the processor time that the server has had so far.

@@ -1,0 +1,215 @@
+package node_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/node"
+	"github.com/yare-project/yare/node/dra/fake"
+)
+
+const driverName = "gpu.example.com"
+
+// gpus gives a claim one device for each of its two requests.
+func gpus(c *drav1.Claim) []*drav1.Device {
+	device := func(name, request string) *drav1.Device {
+		return &drav1.Device{PoolName: "n1", DeviceName: name, RequestNames: []string{request}, CdiDeviceIds: []string{"example.com/gpu=" + c.Name + "-" + name}}
+	}
+	return []*drav1.Device{device("d0", "first"), device("d1", "second")}
+}
+
+// claimed is an allocated claim for pods.
+func claimed(name string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("claim-" + name)}}
+	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "first", Driver: driverName, Pool: "n1", Device: "d0"}, {Request: "second", Driver: driverName, Pool: "n1", Device: "d1"}}}}
+	for _, p := range pods {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+	}
+	return c
+}
+
+// using makes a pod's containers use its claim: main all of it, side the second request, none nothing.
+func using(claim string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}}
+		p.Spec.Containers = []corev1.Container{ctr("main"), ctr("side"), ctr("none")}
+		p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+		p.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu", Request: "second"}}
+	}
+}
+
+func (m *machineUnderTest) driver() *fake.Driver {
+	m.t.Helper()
+	dir := filepath.Join(m.root, "plugins_registry")
+	m.waitFor("the folder of plugins", func() bool { _, err := os.Stat(dir); return err == nil })
+	d, err := fake.Start(dir, driverName, gpus)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(d.Stop)
+	select {
+	case s := <-d.Registered():
+		if !s.PluginRegistered {
+			m.t.Fatalf("not registered: %s", s.Error)
+		}
+	case <-time.After(patience):
+		m.t.Fatal("the node never asked the driver who it is")
+	}
+	return d
+}
+
+func (m *machineUnderTest) cdi(pod, container string) []string {
+	m.t.Helper()
+	got := m.rt.Find(pod, container)
+	if got == nil {
+		m.t.Fatalf("no container %s/%s", pod, container)
+	}
+	names := []string{}
+	for _, d := range m.rt.ContainerConfig(got.Id).CDIDevices {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func TestContainersGetTheDevicesOfTheirClaims(t *testing.T) {
+	m := newMachine(t, false)
+	d := m.driver()
+	pod := newPod("web", using("c"))
+	m.create(claimed("c", pod))
+	m.create(pod)
+	m.waitReady("web")
+	for container, want := range map[string][]string{"main": {"example.com/gpu=c-d0", "example.com/gpu=c-d1"}, "side": {"example.com/gpu=c-d1"}, "none": {}} {
+		if diff := cmp.Diff(want, m.cdi("web", container)); diff != "" {
+			t.Errorf("devices of %s (-want +got):\n%s", container, diff)
+		}
+	}
+	m.delete("web", ptr(int64(0)))
+	m.wait("deleted", func() bool { return m.pod("web") == nil })
+	m.waitFor("undone", func() bool { return len(d.Prepared()) == 0 })
+	if diff := cmp.Diff([]string{"prepare default/c", "unprepare default/c"}, d.Calls()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+func TestMissingDriverIsToldOfAndWaitedFor(t *testing.T) {
+	m := newMachine(t, false)
+	pod := newPod("web", using("c"))
+	m.create(claimed("c", pod))
+	m.create(pod)
+	m.waitFor("told", func() bool {
+		return m.events.has("Warning FailedPrepareDynamicResources: Failed to prepare dynamic resources: DRA driver gpu.example.com is not registered")
+	})
+	m.driver()
+	m.waitReady("web")
+}
+
+func TestClaimOfAnotherPodIsRefused(t *testing.T) {
+	m := newMachine(t, false)
+	m.driver()
+	m.create(claimed("c", newPod("other")))
+	m.create(newPod("web", using("c")))
+	m.waitFor("told", func() bool {
+		return m.events.has("FailedPrepareDynamicResources", "is not allowed to use ResourceClaim c(claim-c)")
+	})
+}
+
+func TestPodIsNotOverBeforeItsDevicesAreGivenBack(t *testing.T) {
+	m := newMachine(t, false)
+	d := m.driver()
+	pod := newPod("job", using("c"), restart(corev1.RestartPolicyNever))
+	m.create(claimed("c", pod))
+	m.create(pod)
+	m.waitReady("job")
+	d.Fail("the device is stuck")
+	for _, c := range []string{"main", "side", "none"} {
+		m.rt.Exit(id(m.pod("job"), c), 0)
+	}
+	m.waitFor("told", func() bool {
+		return m.events.has("FailedUnprepareDynamicResources", "NodeUnprepareResources failed for ResourceClaim c: the device is stuck")
+	})
+	if p := m.pod("job"); p.Status.Phase != corev1.PodRunning {
+		t.Errorf("the pod is %s while its devices are still prepared", p.Status.Phase)
+	}
+	d.Fail("")
+	m.waitPhase("job", corev1.PodSucceeded)
+	if got := d.Prepared(); len(got) > 0 {
+		t.Errorf("the pod is over and %v is still prepared", got)
+	}
+}
+
+func TestPreparedDevicesOutliveTheAgent(t *testing.T) {
+	m := newMachine(t, false)
+	d := m.driver()
+	web, gone := newPod("web", using("shared")), newPod("gone", using("lone"))
+	m.create(claimed("shared", web))
+	m.create(claimed("lone", gone))
+	m.create(web)
+	m.create(gone)
+	m.waitReady("web")
+	m.waitReady("gone")
+	m.stop()
+	m.delete("gone", ptr(int64(0)))
+	m.run(func(c *node.Config) {})
+	defer m.stop()
+	m.waitFor("what is left of the other pod is undone", func() bool { return slices.Equal(d.Prepared(), []string{"claim-shared"}) })
+	m.waitFor("the pod is known", func() bool { p, ok := m.agent.Pod("default", "web"); return ok && isReady(p) })
+	before := id(m.pod("web"), "main")
+	m.rt.Exit(before, 1)
+	m.wait("restarted", func() bool { p := m.pod("web"); return isReady(p) && id(p, "main") != before })
+	var now *runtimeapi.ContainerStatus = m.rt.Find("web", "main")
+	if got := m.rt.ContainerConfig(now.Id).CDIDevices; len(got) != 2 {
+		t.Errorf("the restarted container has devices %v, want 2", got)
+	}
+}
+
+func TestSharedClaimIsUndoneAfterItsLastPod(t *testing.T) {
+	m := newMachine(t, false)
+	d := m.driver()
+	a, b := newPod("a", using("c")), newPod("b", using("c"))
+	m.create(claimed("c", a, b))
+	m.create(a)
+	m.create(b)
+	m.waitReady("a")
+	m.waitReady("b")
+	m.delete("a", ptr(int64(0)))
+	m.wait("deleted", func() bool { return m.pod("a") == nil })
+	m.waitFor("forgotten", func() bool { _, known := m.agent.Pod("default", "a"); return !known })
+	if got := d.Prepared(); len(got) != 1 {
+		t.Fatalf("prepared with one pod left: %v", got)
+	}
+	m.delete("b", ptr(int64(0)))
+	m.wait("deleted", func() bool { return m.pod("b") == nil })
+	m.waitFor("undone", func() bool { return len(d.Prepared()) == 0 })
+	if diff := cmp.Diff([]string{"prepare default/c", "unprepare default/c"}, d.Calls()); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+func TestSlicesOfALostDriverAreRemoved(t *testing.T) {
+	m := newMachine(t, true)
+	d := m.driver()
+	node := "n1"
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{Driver: driverName, NodeName: &node}}
+	m.create(slice)
+	d.Stop()
+	m.waitFor("the slice goes", func() bool {
+		m.fake.Step(10 * time.Second)
+		_, err := client.Of[*resourcev1.ResourceSlice](m.api).Get(context.Background(), "", "s")
+		return err != nil
+	})
+}
