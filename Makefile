@@ -9,11 +9,12 @@ RUNTIME   := $(BIN)/runtime
 DATA_DIR  ?= /var/lib/yare
 UP_FLAGS  ?=
 FUZZTIME  ?= 5m
+SIM       ?= 100000,1000000
 PACKAGES  := git gcc libc6-dev libseccomp-dev pkg-config make nftables iproute2 busybox-static ca-certificates
 
 export CGO_ENABLED ?= 0
 
-.PHONY: help up down build programs images test check bench bench-scheduler soak prepare clean
+.PHONY: help up down build programs images test check bench bench-scheduler sim soak prepare clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

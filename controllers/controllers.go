@@ -8,6 +8,7 @@ import (
 	"github.com/yare-project/yare/controllers/cronjob"
 	"github.com/yare-project/yare/controllers/daemonset"
 	"github.com/yare-project/yare/controllers/deployment"
+	"github.com/yare-project/yare/controllers/devicetainteviction"
 	"github.com/yare-project/yare/controllers/disruption"
 	"github.com/yare-project/yare/controllers/endpointmirror"
 	"github.com/yare-project/yare/controllers/endpoints"
@@ -19,6 +20,7 @@ import (
 	"github.com/yare-project/yare/controllers/nodelifecycle"
 	"github.com/yare-project/yare/controllers/persistentvolume"
 	"github.com/yare-project/yare/controllers/podgc"
+	"github.com/yare-project/yare/controllers/podgroupprotection"
 	"github.com/yare-project/yare/controllers/replicaset"
 	"github.com/yare-project/yare/controllers/resourceclaim"
 	"github.com/yare-project/yare/controllers/resourcequota"
@@ -76,7 +78,9 @@ func All(c Config) []loop.Descriptor {
 		endpointmirror.Descriptor(),
 		nodelifecycle.Descriptor(c.NodeLifecycle),
 		tainteviction.Descriptor(),
+		devicetainteviction.Descriptor(),
 		podgc.Descriptor(c.FinishedPods),
+		podgroupprotection.Descriptor(),
 		resourceclaim.Descriptor(),
 		resourcequota.Descriptor(c.Served, c.Quota),
 		persistentvolume.Descriptor(),

@@ -76,7 +76,8 @@ func New(cfg Config) (*Agent, error) {
 		HugePageSizes: host.HugePageNames(), AppArmor: cfg.Host.AppArmor}
 	a.node = newRegistration(a)
 	var err error
-	a.devices, err = dra.New(dra.Config{Node: cfg.Name, File: filepath.Join(cfg.Root, "devices.json"), Transport: cfg.Transport, Clock: cfg.Clock, Log: cfg.Log})
+	a.devices, err = dra.New(dra.Config{Node: cfg.Name, File: filepath.Join(cfg.Root, "devices.json"), Transport: cfg.Transport, Changed: a.healthChanged,
+		Clock: cfg.Clock, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +125,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.stopped = true
 	a.mu.Unlock()
 	a.running.Wait()
+	a.devices.Close()
 	return nil
 }
 
@@ -235,6 +237,15 @@ func (a *Agent) desire(pod *corev1.Pod) {
 		return
 	}
 	w.post(func() { w.update(pod) })
+}
+
+// healthChanged has the status of pods written anew whose devices' health is another.
+func (a *Agent) healthChanged(pods []types.UID) {
+	for _, uid := range pods {
+		if w := a.worker(uid); w != nil {
+			w.post(func() {})
+		}
+	}
 }
 
 func (a *Agent) worker(uid types.UID) *worker {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,14 +63,20 @@ func (m *machineUnderTest) driver() *fake.Driver {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(d.Stop)
-	select {
-	case s := <-d.Registered():
-		if !s.PluginRegistered {
-			m.t.Fatalf("not registered: %s", s.Error)
+	m.waitFor("the driver is asked who it is", func() bool {
+		select {
+		case s := <-d.Registered():
+			if !s.PluginRegistered {
+				m.t.Fatalf("not registered: %s", s.Error)
+			}
+			return true
+		default:
+			if m.fake != nil { // it may have been asked a moment too early
+				m.fake.Step(10 * time.Millisecond)
+			}
+			return false
 		}
-	case <-time.After(patience):
-		m.t.Fatal("the node never asked the driver who it is")
-	}
+	})
 	return d
 }
 
@@ -198,6 +205,26 @@ func TestSharedClaimIsUndoneAfterItsLastPod(t *testing.T) {
 	if diff := cmp.Diff([]string{"prepare default/c", "unprepare default/c"}, d.Calls()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
+}
+
+func TestHealthOfDevicesIsInTheStatus(t *testing.T) {
+	m := newMachine(t, true)
+	d := m.driver()
+	pod := newPod("web", using("c"))
+	m.create(claimed("c", pod))
+	m.create(pod)
+	m.waitReady("web")
+	d.Tell("n1", "d1", healthv1alpha1.HealthStatus_UNHEALTHY, "too hot")
+	want := []corev1.ResourceStatus{{Name: "claim:gpu/second", Resources: []corev1.ResourceHealth{{ResourceID: "example.com/gpu=c-d1", Health: corev1.ResourceHealthStatusUnhealthy, Message: ptr("too hot")}}}}
+	m.wait("the status says so", func() bool { return cmp.Equal(want, container(m.pod("web"), "side").AllocatedResourcesStatus) })
+	if all := container(m.pod("web"), "main").AllocatedResourcesStatus; len(all) != 1 || len(all[0].Resources) != 2 || all[0].Resources[0].Health != corev1.ResourceHealthStatusUnknown {
+		t.Errorf("main, which has both devices: %+v", all)
+	}
+	want[0].Resources[0] = corev1.ResourceHealth{ResourceID: "example.com/gpu=c-d1", Health: corev1.ResourceHealthStatusUnknown}
+	m.waitFor("what the driver does not repeat is unknown in the end", func() bool {
+		m.fake.Step(10 * time.Second)
+		return cmp.Equal(want, container(m.pod("web"), "side").AllocatedResourcesStatus)
+	})
 }
 
 func TestSlicesOfALostDriverAreRemoved(t *testing.T) {

@@ -217,10 +217,11 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	w.tellBackoff()
 	if w.met && !w.gone && !w.mem.TornDown {
-		before := w.status.Phase
+		before := w.status
 		w.status = status.Generate(status.Input{Pod: w.pod, Old: w.status, Machine: in, Plan: w.plan, HostIPs: w.agent.cfg.IPs, Now: now,
 			RRO: w.agent.builder.RecursiveReadOnly, Runtime: w.agent.runtimeName})
-		w.holdPhase(before)
+		w.holdPhase(before.Phase)
+		w.tellHealth(before.ContainerStatuses)
 	}
 	w.syncProbes(ctx)
 	w.syncStatus(ctx)
@@ -232,6 +233,25 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	w.publish()
 	return false
+}
+
+// tellHealth puts down how the devices of containers are; of devices that were given back, how they were last.
+func (w *worker) tellHealth(before []corev1.ContainerStatus) {
+	for i := range w.status.ContainerStatuses {
+		s := &w.status.ContainerStatuses[i]
+		spec, _ := machine.Spec(w.pod, s.Name)
+		if spec == nil || len(spec.Resources.Claims) == 0 {
+			continue
+		}
+		if s.AllocatedResourcesStatus = w.agent.devices.Health(w.pod, spec); s.AllocatedResourcesStatus != nil {
+			continue
+		}
+		for k := range before {
+			if before[k].Name == s.Name {
+				s.AllocatedResourcesStatus = before[k].AllocatedResourcesStatus
+			}
+		}
+	}
 }
 
 // holdPhase keeps a pod from being over while drivers have its devices still prepared: once it is, others may get them.

@@ -26,7 +26,7 @@ func Writes() []loop.Access {
 	core := func(name string, verbs ...string) loop.Access {
 		return loop.Access{GroupResource: schema.GroupResource{Resource: name}, Verbs: verbs}
 	}
-	return []loop.Access{core("pods/binding", "create"), core("pods/status", "patch"), core("pods", "delete"), core("persistentvolumeclaims", "patch", "update"),
+	return []loop.Access{core("pods/binding", "create"), core("pods/status", "patch", "update"), core("pods", "delete"), core("persistentvolumeclaims", "patch", "update"),
 		core("persistentvolumes", "patch", "update"),
 		{GroupResource: schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}, Verbs: []string{"create", "delete", "update"}},
 		{GroupResource: schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims/status"}, Verbs: []string{"patch", "update"}},

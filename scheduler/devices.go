@@ -15,6 +15,9 @@ func (s *Scheduler) newDevices() *dra.Book {
 	c := s.config
 	return dra.NewBook(dra.Config{Transport: c.Transport, Clock: c.Clock, Log: c.Log, Events: c.Events, Go: s.tasks.Go, Context: func() context.Context { return s.ctx },
 		Freed: func() {
+			if s.groups.deciding != nil {
+				return // a plan takes back what it set aside itself: nothing is free that was not
+			}
 			s.inbox.tell(func(s *Scheduler) {
 				s.wake(&framework.Event{Kind: framework.ResourceClaimChanged, Slot: -1, Freed: true})
 			})

@@ -26,15 +26,17 @@ func BenchmarkGang(b *testing.B) {
 			s, g, members := gangOf(b, c.nodes)
 			b.ReportAllocs()
 			for b.Loop() {
-				t, err := s.try(g, members)
+				plan, err := s.plan(g, members)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if fits := t.enough(); fits != (c.nodes == 5000) {
-					b.Fatalf("fits: %v", fits)
+				if plan.Settled != (c.nodes == 5000) {
+					b.Fatalf("fits: %v", plan.Settled)
 				}
-				if t.enough() {
-					t.undo()
+				if plan.Settled {
+					for _, m := range members {
+						s.nodes.RemovePod(m.pod)
+					}
 				}
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gangs/s")

@@ -111,9 +111,9 @@ func TestGangWaitsForItsPodsAndItsGroup(t *testing.T) {
 	c := start(t)
 	c.server.MustCreate(node("a", "8"))
 	pods := c.members("g", 2)
-	c.wait("the lack of the group is told", func() bool { return c.condition("g-1").Message == `its pod group "g" does not exist` })
+	c.poll("the lack of the group is told", 100*time.Millisecond, func() bool { return c.condition("g-1").Message == `its pod group "g" does not exist` })
 	c.server.MustCreate(gang("g", 3))
-	c.wait("the lack of pods is told", func() bool {
+	c.poll("the lack of pods is told", 100*time.Millisecond, func() bool {
 		return c.condition("g-1").Message == `its pod group "g" needs 3 pods, and there are fewer`
 	})
 	c.server.MustCreate(pod("free", "1"))
@@ -265,6 +265,93 @@ func TestGangInHalfIsCompleted(t *testing.T) {
 	c.server.MustCreate(pod("g-1", "1", in("g")))
 	c.server.MustCreate(pod("g-2", "1", in("g")))
 	c.wait("the rest is bound", func() bool { return c.bound([]string{"g-1", "g-2"}) == 2 })
+}
+
+// Of a gang that lost some of its pods with their node as many more must find a place as are missing, and the others stay.
+func TestGangLosesANode(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "2"))
+	c.server.MustCreate(node("b", "2"))
+	c.server.MustCreate(gang("g", 4))
+	pods := c.members("g", 4)
+	c.wait("all are bound", func() bool { return c.bound(pods) == 4 })
+	zero := int64(0)
+	if err := client.Of[*corev1.Node](c.server).Delete(context.Background(), "", "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var stay, fresh []string
+	for i, name := range pods {
+		if c.nodeOf(name) == "a" {
+			stay = append(stay, name)
+			continue
+		}
+		if err := client.Of[*corev1.Pod](c.server).Delete(context.Background(), "default", name, metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+			t.Fatal(err)
+		}
+		fresh = append(fresh, fmt.Sprint("fresh-", i))
+	}
+	c.server.MustCreate(pod(fresh[0], "1", in("g")))
+	c.server.MustCreate(node("c", "1"))
+	c.poll("it waits for the other", 100*time.Millisecond, func() bool { return strings.Contains(c.condition(fresh[0]).Message, "there are fewer") })
+	c.server.MustCreate(pod(fresh[1], "1", in("g")))
+	c.wait("there is room for one only", func() bool {
+		return strings.Contains(c.condition(fresh[1]).Message, "3 of its pods find a place, and 4 must at once")
+	})
+	if n := c.bound(fresh); n > 0 {
+		t.Fatalf("%d of the two missing pods are bound", n)
+	}
+	c.server.MustCreate(node("d", "1"))
+	c.poll("both are bound", time.Second, func() bool { return c.bound(fresh) == 2 && c.bound(stay) == 2 })
+}
+
+// Pods beyond those that must go at once have others leave like any pod.
+func TestFurtherPodsOfAGangPreempt(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "2"))
+	c.server.MustCreate(pod("low", "1", priority(1), lingering))
+	c.wait("the low one is bound", func() bool { return c.nodeOf("low") == "a" })
+	c.server.MustCreate(gang("g", 1))
+	pods := c.members("g", 2, priority(9))
+	c.wait("one is bound, and the low one leaves for the other", func() bool { return c.bound(pods) == 1 && c.pod("low").DeletionTimestamp != nil })
+	c.letGo("low")
+	c.poll("both are bound", time.Second, func() bool { return c.bound(pods) == 2 })
+}
+
+// A pod that something else holds back counts as one of its gang, but the others do not go without it.
+func TestAPodOfAGangIsHeldBack(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "9"))
+	c.server.MustCreate(gang("g", 3))
+	pods := c.members("g", 2)
+	c.poll("they wait for a third", 100*time.Millisecond, func() bool { return strings.Contains(c.condition("g-1").Message, "there are fewer") })
+	c.server.MustCreate(pod("g-2", "1", in("g"), func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/later"}} }))
+	c.wait("they are told that it is held back", func() bool {
+		return strings.Contains(c.scheduled("g").Message, "1 more are held back") && strings.Contains(c.condition("g-1").Message, "1 more are held back")
+	})
+	if n := c.bound(pods); n > 0 {
+		t.Fatalf("%d are bound", n)
+	}
+	p := c.pod("g-2").DeepCopy()
+	p.Spec.SchedulingGates = nil
+	if _, err := client.Of[*corev1.Pod](c.server).Update(context.Background(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("all are bound", func() bool { return c.bound(append(pods, "g-2")) == 3 })
+}
+
+// A group that is made anew under its name is another one.
+func TestAGroupIsReplaced(t *testing.T) {
+	c := start(t)
+	c.server.MustCreate(node("a", "9"))
+	c.server.MustCreate(gang("g", 5))
+	pods := c.members("g", 2)
+	c.poll("they wait for three more", 100*time.Millisecond, func() bool { return strings.Contains(c.condition("g-1").Message, "needs 5 pods") })
+	if err := client.Of[*schedulingv1alpha2.PodGroup](c.server).Delete(context.Background(), "default", "g", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.server.MustCreate(gang("g", 2))
+	c.wait("both are bound", func() bool { return c.bound(pods) == 2 })
+	c.wait("the new group is scheduled", func() bool { return c.scheduled("g").Status == metav1.ConditionTrue })
 }
 
 // Whatever gangs and pods come and go, at rest no gang has some of its pods placed but fewer than it needs, and none waits that would fit.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -15,6 +16,10 @@ import (
 // groups are the PodGroups and who belongs to them. Only Run's goroutine uses them.
 type groups struct {
 	by map[types.NamespacedName]*group
+
+	deciding *group                // the one under decision
+	members  []*item               // its pods that are
+	domain   func() framework.Bits // where they must stay
 }
 
 // group is a PodGroup, or a name that pods use for one.
@@ -23,7 +28,6 @@ type group struct {
 	object *schedulingv1alpha2.PodGroup // nil while there is none
 	queued map[types.UID]*item          // in the queue; also those being bound
 	placed map[types.UID]*framework.Pod // on nodes, or assumed to be
-	domain framework.Bits               // where its pods must stay in the decision under way
 	told   string                       // the condition written last
 	// victims are pods that have to leave for the group's sake.
 	victims map[types.UID]bool
@@ -99,10 +103,18 @@ func (s *groups) Group(p *framework.Pod) (least, pods int, known bool) {
 
 // Domain implements framework.Groups.
 func (s *groups) Domain(p *framework.Pod) framework.Bits {
-	if _, ok := p.Group(); !ok {
+	if s.deciding == nil || s.of(p) != s.deciding {
 		return nil
 	}
-	return s.of(p).domain
+	return s.domain()
+}
+
+// Topology implements framework.Groups.
+func (s *groups) Topology(p *framework.Pod) string {
+	if s.deciding == nil || s.of(p) != s.deciding {
+		return ""
+	}
+	return s.deciding.topology()
 }
 
 // queue and leave keep account of the pods in the queue, settle and displace of those on nodes.
@@ -150,9 +162,11 @@ func (g *group) members() []*item {
 // groupChanged takes in a PodGroup's change; a nil new means that it is gone.
 func (s *Scheduler) groupChanged(new *schedulingv1alpha2.PodGroup, key types.NamespacedName) {
 	g := s.groups.named(key)
-	known := g.object != nil
-	if g.object = new; new == nil {
+	known := g.object != nil && new != nil && g.object.UID == new.UID
+	if g.object = new; !known {
 		g.told = ""
+	}
+	if new == nil {
 		s.groups.tidy(g)
 		return
 	}
@@ -167,8 +181,8 @@ func (s *Scheduler) joined(it *item) {
 	if g == nil {
 		return
 	}
-	if it.place != gated && g.object != nil && g.pods() == g.least() {
-		s.openGate(g) // it was the one that the others waited for
+	if g.object != nil && g.pods() == g.least() {
+		s.openGate(g) // it was the one that the others waited for, even if something else holds it back
 	}
 	s.tellGate(it)
 }
@@ -183,13 +197,32 @@ func (s *Scheduler) openGate(g *group) {
 	}
 }
 
-// tellGate tells a gated pod's user that it waits for its group. Other gates the user set himself.
+// unhurried is how long a pod waits for its group before its user is told: most groups are complete before that.
+const unhurried = time.Second
+
+// untold is a pod that waits for its group, and when its user is to be told.
+type untold struct {
+	it *item
+	at time.Time
+}
+
+// tellGate has a gated pod's user told that it waits for its group, if it still does in a while. Other gates the user set himself.
 func (s *Scheduler) tellGate(it *item) {
-	if it.place != gated || !slices.Contains(it.plugins, plugins.GangScheduling) {
-		return
+	if it.place == gated && slices.Contains(it.plugins, plugins.GangScheduling) {
+		s.untold = append(s.untold, untold{it, s.now().Add(unhurried)})
 	}
-	if status := it.profile.Admit(it.pod); !status.OK() {
-		it.said = status.Message()
-		s.writer.write(it.pod.Object, corev1.PodReasonUnschedulable, it.said, nil)
+}
+
+// tellGates tells what is due.
+func (s *Scheduler) tellGates(now time.Time) {
+	for ; len(s.untold) > 0 && !s.untold[0].at.After(now); s.untold = s.untold[1:] {
+		it := s.untold[0].it
+		if it.place != gated || s.queue.items[it.pod.Object.UID] != it || !slices.Contains(it.plugins, plugins.GangScheduling) {
+			continue
+		}
+		if status := it.profile.Admit(it.pod); !status.OK() {
+			it.said = status.Message()
+			s.writer.write(it.pod.Object, corev1.PodReasonUnschedulable, it.said, nil)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/yare-project/yare/scheduler/gang"
 )
 
 // meters are the numbers that dashboards for Kubernetes' scheduler ask for.
@@ -16,6 +18,9 @@ type meters struct {
 	latency   *prometheus.HistogramVec
 	tries     prometheus.Histogram
 	preempted prometheus.Histogram
+
+	groupAttempts  *prometheus.CounterVec
+	groupDurations *prometheus.HistogramVec
 }
 
 func newMeters(r prometheus.Registerer) *meters {
@@ -29,7 +34,10 @@ func newMeters(r prometheus.Registerer) *meters {
 		tries:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_pod_scheduling_attempts", Help: "Decisions that a pod took.", Buckets: prometheus.ExponentialBuckets(1, 2, 5)}),
 		preempted: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "scheduler_preemption_victims", Help: "Pods removed for one other.", Buckets: prometheus.ExponentialBuckets(1, 2, 7)}),
 	}
+	m.groupAttempts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "scheduler_podgroup_schedule_attempts_total", Help: "Decisions about pod groups by result and profile."}, []string{"result", "profile"})
+	m.groupDurations = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "scheduler_podgroup_scheduling_attempt_duration_seconds", Help: "Seconds that a decision about a pod group took.", Buckets: fine}, []string{"result", "profile"})
 	if r != nil {
+		m.groupAttempts, m.groupDurations = register(r, m.groupAttempts), register(r, m.groupDurations)
 		m.attempts, m.durations, m.pending = register(r, m.attempts), register(r, m.durations), register(r, m.pending)
 		m.latency, m.tries, m.preempted = register(r, m.latency), register(r, m.tries), register(r, m.preempted)
 	}
@@ -50,6 +58,20 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 func (m *meters) attempt(profile, result string, d time.Duration) {
 	m.attempts.WithLabelValues(profile, result).Inc()
 	m.durations.WithLabelValues(profile, result).Observe(d.Seconds())
+}
+
+func (m *meters) group(profile string, plan *gang.Plan, err error, d time.Duration) {
+	result := "unschedulable"
+	switch {
+	case err != nil:
+		result = "error"
+	case plan.Settled:
+		result = "scheduled"
+	case plan.Enough():
+		result = "waiting_on_preemption"
+	}
+	m.groupAttempts.WithLabelValues(result, profile).Inc()
+	m.groupDurations.WithLabelValues(result, profile).Observe(d.Seconds())
 }
 
 func (m *meters) scheduled(it *item, now time.Time) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,9 @@ func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framewor
 			continue // it leaves already
 		}
 		obj := v.Object
+		s.evicting(pod.Object.UID, 1)
 		s.tasks.Go(func() {
+			defer s.inbox.tell(func(s *Scheduler) { s.evicting(pod.Object.UID, -1) })
 			if err := s.evict(s.ctx, obj, pod.Object); err != nil && !apierrors.IsNotFound(err) && s.ctx.Err() == nil {
 				s.config.Log.Error("pod not preempted", "pod", obj.Namespace+"/"+obj.Name, "for", pod.Key(), "error", err)
 				s.inbox.tell(func(s *Scheduler) {
@@ -41,6 +44,19 @@ func (s *Scheduler) preempt(pod *framework.Pod, node string, victims []*framewor
 			s.config.Events(obj, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.Object.UID, node))
 		})
 	}
+}
+
+// evicting counts the victims that are being told to leave for a pod's sake. Once all are, what happened meanwhile counts.
+func (s *Scheduler) evicting(uid types.UID, by int) {
+	it := s.queue.items[uid]
+	if it == nil {
+		return
+	}
+	if it.evicting = max(it.evicting+by, 0); it.evicting > 0 || !it.woken {
+		return
+	}
+	it.woken = false
+	s.retryParked(uid)
 }
 
 // retryParked has a pod tried again for which a victim could not be made to leave: no event will come of that.
@@ -73,13 +89,24 @@ func (s *Scheduler) evict(ctx context.Context, victim, by *corev1.Pod) error {
 	condition := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
 		Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", by.Spec.SchedulerName),
 		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(s.now())}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": victim.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{condition}}})
+	if err := s.setCondition(ctx, victim, condition); err != nil {
+		return fmt.Errorf("condition %s: %w", corev1.DisruptionTarget, err)
+	}
+	return client.Of[*corev1.Pod](s.config.Transport).Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+}
+
+// setCondition writes one condition of a pod: by an update, which costs the server half of what a patch does, unless the pod has changed meanwhile or the role allows no update.
+func (s *Scheduler) setCondition(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition) error {
+	api := client.Of[*corev1.Pod](s.config.Transport)
+	next := pod.DeepCopy()
+	next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type }), condition)
+	if _, err := api.UpdateStatus(ctx, next); !apierrors.IsConflict(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{condition}}})
 	if err != nil {
 		return err
 	}
-	api := client.Of[*corev1.Pod](s.config.Transport)
-	if _, err := api.Patch(ctx, victim.Namespace, victim.Name, types.StrategicMergePatchType, body, "status"); err != nil {
-		return fmt.Errorf("condition %s: %w", corev1.DisruptionTarget, err)
-	}
-	return api.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	_, err = api.Patch(ctx, pod.Namespace, pod.Name, types.StrategicMergePatchType, body, "status")
+	return err
 }

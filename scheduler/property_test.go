@@ -28,6 +28,7 @@ type twin struct {
 	model     *model
 	placed    map[types.UID]*framework.Pod
 	nominated []*framework.Pod
+	alike     *corev1.Node     // all nodes are so but for their zones; nil: they are of all sorts
 	chosen    string           // by the last preemption
 	victims   []*framework.Pod // of it
 	serial    int
@@ -272,6 +273,17 @@ func (w *twin) denominate(k int) *framework.Pod {
 	return p
 }
 
+// node makes a node of this cluster.
+func (w *twin) node(g generator, name string) *corev1.Node {
+	if w.alike == nil {
+		return g.node(name)
+	}
+	n := w.alike.DeepCopy()
+	n.Name, n.UID, n.Labels[corev1.LabelHostname] = name, types.UID(name+strconv.Itoa(g.IntN(1e9))), name
+	n.Labels[corev1.LabelTopologyZone] = pick(g, "z1", "z2", "z3")
+	return n
+}
+
 func (w *twin) setNode(n *corev1.Node) {
 	w.nodes.SetNode(n)
 	w.model.nodes[n.Name] = n
@@ -286,7 +298,7 @@ func (w *twin) step(t *testing.T, g generator) {
 	name := fmt.Sprintf("n%d", g.IntN(8))
 	switch {
 	case g.often(15):
-		w.setNode(g.node(name))
+		w.setNode(w.node(g, name))
 	case g.often(5):
 		w.nodes.RemoveNode(name)
 		delete(w.model.nodes, name)
@@ -308,8 +320,12 @@ type run struct{ placed, refused, preempted, waited int }
 
 func (r *run) cluster(t *testing.T, g generator) {
 	w := newTwin(t, g)
-	for i := range 2 + g.IntN(7) {
-		w.setNode(g.node(fmt.Sprintf("n%d", i)))
+	nodes := 2 + g.IntN(7)
+	if g.often(40) { // many that only what is on them tells apart
+		nodes, w.alike = 8+g.IntN(12), g.node("alike")
+	}
+	for i := range nodes {
+		w.setNode(w.node(g, fmt.Sprintf("n%d", i)))
 	}
 	var templates []*corev1.Pod
 	simple := g.often(30) // a cluster whose pods don't care for each other

@@ -38,6 +38,8 @@ type item struct {
 	refusals int // decisions without a node
 	errors   int // failures since the last decision
 	failed   bool
+	evicting int       // victims that are being made to leave for its sake: until all are told to, it is not tried again, lest it look for others
+	woken    bool      // meanwhile something happened that may let it go
 	until    time.Time // end of its back-off
 	plugins  []string  // who refused it
 	awaits   framework.EventKind
@@ -260,7 +262,12 @@ func (q *queue) wake(e *framework.Event, now time.Time) {
 	for at := q.parked.Front(); at != nil; at = next {
 		next = at.Next()
 		it := at.Value.(*item)
-		if it.awaits&e.Kind != 0 && it.profile.Helps(it.pod, it.plugins, e) {
+		if it.awaits&e.Kind == 0 || it.woken || !it.profile.Helps(it.pod, it.plugins, e) {
+			continue
+		}
+		if it.evicting > 0 {
+			it.woken = true
+		} else {
 			q.ready(it, now)
 		}
 	}

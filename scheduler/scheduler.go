@@ -19,6 +19,7 @@ import (
 	"github.com/yare-project/yare/scheduler/explain"
 	"github.com/yare-project/yare/scheduler/extender"
 	"github.com/yare-project/yare/scheduler/framework"
+	"github.com/yare-project/yare/scheduler/gang"
 	"github.com/yare-project/yare/scheduler/plugins"
 	"github.com/yare-project/yare/scheduler/policy"
 )
@@ -73,7 +74,8 @@ type Scheduler struct {
 	explained explain.Cache
 	waiting   map[types.UID]*held // placed pods that Permit plugins hold back
 	groups    *groups
-	trial     *trial // of a group, under way
+	gangs     *gang.Decider
+	untold    []untold // by time
 
 	groupWrites inOrder
 	extenders   *extender.Set // nil without
@@ -166,6 +168,8 @@ func (s *Scheduler) build() error {
 	}
 	s.queue = newQueue(sort.Less, s.config.Profiles.InitialBackoff, s.config.Profiles.MaxBackoff, patience)
 	s.queue.added, s.queue.removed = s.groups.queue, s.groups.leave
+	s.gangs = s.newGangs()
+	s.groups.domain = s.gangs.Domain
 	return nil
 }
 
@@ -197,6 +201,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			s.drain()
 		}
 		s.expireHeld(s.now())
+		s.tellGates(s.now())
 		s.meter.queue(s.queue)
 		s.sleep(ctx)
 	}
@@ -213,6 +218,9 @@ func (s *Scheduler) sleep(ctx context.Context) {
 		if !ok || h.until.Before(at) {
 			at, ok = h.until, true
 		}
+	}
+	if len(s.untold) > 0 && (!ok || s.untold[0].at.Before(at)) {
+		at, ok = s.untold[0].at, true
 	}
 	if ok {
 		t := s.config.Clock.NewTimer(at.Sub(s.now()))

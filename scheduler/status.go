@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,7 +100,11 @@ func (w *statusWriter) next() *statusChange {
 			if change != nil && w.busy[uid] {
 				continue
 			}
-			w.order = append(w.order[:k:k], w.order[k+1:]...)
+			if k == 0 {
+				w.order = w.order[1:]
+			} else {
+				w.order = slices.Delete(w.order, k, k+1)
+			}
 			if change == nil {
 				break // forgotten; look again
 			}

@@ -56,7 +56,8 @@ func (t *tasks) next() func() {
 }
 
 // Trial is a scheduler that is moved by hand in place of Run, for simulations: all that follows from a decision has happened before the next one is made, so that
-// the same changes lead to the same decisions. It writes no status of pods, and does not watch the clock: what waits for a time waits for ever. It belongs to one goroutine.
+// the same changes lead to the same decisions. Of pods'
+// status it writes where they wait for room, and it does not watch the clock: what waits for a time waits for ever. It belongs to one goroutine.
 type Trial struct {
 	s     *Scheduler
 	ctx   context.Context
@@ -85,6 +86,9 @@ func (t *Trial) settle() {
 		if f := t.s.tasks.next(); f != nil {
 			f()
 			continue
+		}
+		for _, c := range t.s.writer.nominations() {
+			t.s.writer.send(t.ctx, c)
 		}
 		t.flush(t.ctx)
 		if !t.s.inbox.some() {
@@ -137,3 +141,19 @@ func (t *Trial) Unplaced() []Unplaced {
 // Due is when time alone next lets a pod be decided on: at the end of its back-off, or of the longest time that it is parked. ok is false if never. Whoever has a Trial's
 // clock turns it there and calls Rest.
 func (t *Trial) Due() (at time.Time, ok bool) { return t.s.queue.due() }
+
+// nominations takes what waits to be written, and keeps of it what decisions depend on: where pods wait for room.
+func (w *statusWriter) nominations() []*statusChange {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []*statusChange
+	for _, uid := range w.order {
+		c := w.pending[uid]
+		delete(w.pending, uid)
+		if c != nil && c.nominate != nil && *c.nominate != c.pod.Status.NominatedNodeName {
+			out = append(out, c)
+		}
+	}
+	w.order = w.order[:0]
+	return out
+}

@@ -174,15 +174,15 @@ func TestSharedClaimServesSeveralPods(t *testing.T) {
 	g := startGPUs(t, 1)
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}
 	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu"}}}
+	uses := func(p *corev1.Pod) {
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
+		p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	}
+	g.create("a", uses) // it is there before its claim
 	if _, err := g.api.ResourceV1().ResourceClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", "b"} {
-		g.create(name, func(p *corev1.Pod) {
-			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
-			p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-		})
-	}
+	g.create("b", uses)
 	for _, name := range []string{"a", "b"} {
 		if g.runs(name); g.device(name) != "example.com/gpu=gpu-0" {
 			t.Errorf("%s has %s", name, g.device(name))

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -163,7 +164,7 @@ func (r *run) create(workload string, p *corev1.Pod, claims []*corev1.Persistent
 	}
 	pod := o.(*corev1.Pod)
 	s := r.track(pod, workload, "")
-	if err := r.inline(pod); err != nil {
+	if err := errors.Join(r.inline(pod), r.devices(pod)); err != nil {
 		s.gone = refusal(err)
 		return s
 	}
@@ -218,11 +219,13 @@ func (r *run) depart() {
 	pods := client.ResourceOf[*corev1.Pod]()
 	for _, p := range r.leaving {
 		r.memory.drop(pods, keyOf(p))
+		r.free(p)
 	}
 	victims := r.victims
 	r.leaving, r.victims = nil, nil
 	for _, v := range victims {
 		r.memory.drop(pods, keyOf(v.pod))
+		r.free(v.pod)
 	}
 	for _, v := range victims {
 		if !replaced(v.pod) {
@@ -244,7 +247,7 @@ func (r *run) comeBack(v departed) {
 		known.uid = p.UID
 		r.byUID[p.UID] = known
 	}
-	if err := r.inline(p); err != nil {
+	if err := errors.Join(r.inline(p), r.devices(p)); err != nil {
 		v.gone = refusal(err)
 		return
 	}
@@ -256,6 +259,7 @@ func (r *run) all() error {
 		return err
 	}
 	for _, v := range r.lost {
+		r.free(v.pod)
 		r.comeBack(v)
 	}
 	if err := r.bring(); err != nil {

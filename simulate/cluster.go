@@ -30,10 +30,11 @@ type Cluster struct {
 	Unread  []string // what could not be read, and why
 }
 
-// Resources lists what a Cluster holds: what the scheduler reads, what the API server fills pods in by, and the DaemonSets, whose pods a new node gets.
+// Resources lists what a Cluster holds: what the scheduler reads, what the API server fills pods in by, the
+// DaemonSets, whose pods a new node gets, and the templates of claims for devices.
 func Resources() []schema.GroupVersionResource {
 	groups := []schema.GroupResource{{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, {Resource: "limitranges"}, {Group: "node.k8s.io", Resource: "runtimeclasses"},
-		{Group: "apps", Resource: "daemonsets"}}
+		{Group: "apps", Resource: "daemonsets"}, {Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}}
 	for _, a := range scheduler.Reads() {
 		groups = append(groups, a.GroupResource)
 	}

@@ -180,9 +180,26 @@ func (m *memory) List(_ context.Context, ref resource.Ref, opts metav1.ListOptio
 	return out, metav1.ListMeta{ResourceVersion: strconv.FormatUint(m.revision, 10)}, nil
 }
 
-// Create implements client.Transport for bindings, the only thing that a scheduler creates.
+// Create implements client.Transport: for bindings, and for claims of devices that extended resources stand for.
 func (m *memory) Create(_ context.Context, ref resource.Ref, obj runtime.Object, _ metav1.CreateOptions) (runtime.Object, error) {
-	return m.bind(ref, obj)
+	if ref.Subresource != "" {
+		return m.bind(ref, obj)
+	}
+	o, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T has no metadata", obj))
+	}
+	m.mu.Lock()
+	next := m.revision + 1
+	m.mu.Unlock()
+	if o.GetName() == "" {
+		o.SetName(fmt.Sprintf("%s%d", o.GetGenerateName(), next))
+	}
+	o.SetNamespace(ref.Namespace)
+	o.SetUID(types.UID(fmt.Sprintf("made-%d", next)))
+	o.SetCreationTimestamp(metav1.NewTime(m.now))
+	m.put(o)
+	return o, nil
 }
 
 // Update implements client.Transport.

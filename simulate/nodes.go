@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -150,8 +151,26 @@ func (r *run) addLike(s Shape, name string) error {
 	if drivers != nil {
 		r.memory.put(drivers)
 	}
+	if s.Node != "" {
+		r.copySlices(s.Node, name)
+	}
 	r.addNode(n)
 	return nil
+}
+
+// copySlices gives a node the devices that another one has of its own.
+func (r *run) copySlices(from, to string) {
+	for _, o := range r.memory.all(client.ResourceOf[*resourcev1.ResourceSlice](), "") {
+		slice := o.(*resourcev1.ResourceSlice)
+		if slice.Spec.NodeName == nil || *slice.Spec.NodeName != from {
+			continue
+		}
+		slice = slice.DeepCopy()
+		slice.Name = to + "-" + slice.Name
+		r.gate.identify(slice)
+		slice.Spec.NodeName, slice.Spec.Pool.Name = &to, to+"-"+slice.Spec.Pool.Name
+		r.memory.put(slice)
+	}
 }
 
 // removeNodes takes back nodes that took no pod but those of DaemonSets.
@@ -159,6 +178,11 @@ func (r *run) removeNodes(names []string) {
 	for _, o := range r.memory.all(client.ResourceOf[*corev1.Pod](), "") {
 		if p := o.(*corev1.Pod); slices.Contains(names, p.Spec.NodeName) {
 			r.memory.drop(resourceOf(p), keyOf(p))
+		}
+	}
+	for _, o := range r.memory.all(client.ResourceOf[*resourcev1.ResourceSlice](), "") {
+		if slice := o.(*resourcev1.ResourceSlice); slice.Spec.NodeName != nil && slices.Contains(names, *slice.Spec.NodeName) {
+			r.memory.drop(resourceOf(slice), keyOf(slice))
 		}
 	}
 	for _, name := range names {

@@ -33,8 +33,10 @@ func Print(w io.Writer, r *Report) error {
 			out.line("\nNo more nodes are needed.")
 		case n.Enough:
 			out.line("\n%d more %s like %s: then all pods have a place.", n.Added, plural(n.Added, "node"), n.Like)
+		case n.Added == 0:
+			out.line("\nMore nodes like %s help none of the pods without a place.", n.Like)
 		default:
-			out.line("\nNodes like %s do not help all pods: with %d more, another one changes nothing.", n.Like, n.Added)
+			out.line("\n%d more %s like %s: then some pods still have no place, and another such node helps none of them.", n.Added, plural(n.Added, "node"), n.Like)
 		}
 	}
 	for k, note := range r.Notes {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,24 +156,35 @@ func (r *run) fill(c *Cluster) error {
 			return fmt.Errorf("node %q is not in the cluster", name)
 		}
 	}
+	slices.SortFunc(r.moved, func(a, b *subject) int { return strings.Compare(a.key.String(), b.key.String()) })
+	slices.SortFunc(r.lost, func(a, b departed) int { return strings.Compare(a.key.String(), b.key.String()) })
 	r.storage.live = true
 	return r.ctx.Err()
 }
 
-// shuffled has the nodes in an order by the seed: of nodes that are equally good for a preemption the scheduler takes the first that it got to know.
+// shuffled has nodes and the pods on them in an order by the seed: where a preemption has a choice between equals, the scheduler takes what it got to know first, and a real
+// one gets to know them in any order.
 func (r *run) shuffled(objects []client.Object) []client.Object {
-	isNode := func(o client.Object) bool { _, is := o.(*corev1.Node); return is }
-	first := slices.IndexFunc(objects, isNode)
-	if first < 0 {
-		return objects
+	var nodes, placed, rest, pods []client.Object
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *corev1.Node:
+			nodes = append(nodes, o)
+		case *corev1.Pod:
+			if o.Spec.NodeName != "" {
+				placed = append(placed, o)
+			} else {
+				pods = append(pods, o)
+			}
+		default:
+			rest = append(rest, o)
+		}
 	}
-	out := slices.Clone(objects)
-	nodes := out[first:]
-	if end := slices.IndexFunc(nodes, func(o client.Object) bool { return !isNode(o) }); end >= 0 {
-		nodes = nodes[:end]
+	rng := rand.New(rand.NewPCG(r.options.Seed, 1))
+	for _, list := range [][]client.Object{nodes, placed} {
+		rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	}
-	rand.New(rand.NewPCG(r.options.Seed, 1)).Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	return out
+	return slices.Concat(rest, nodes, placed, pods)
 }
 
 // pod looks at a pod of the cluster; true keeps it out of the simulation for now.

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,13 +31,14 @@ type Config struct {
 
 // Kinds lists the names by which ParseObject knows kinds, one for each.
 func Kinds() []string {
-	return []string{"pod", "deployment", "replicaset", "statefulset", "daemonset", "job", "pvc", "node"}
+	return []string{"pod", "deployment", "replicaset", "statefulset", "daemonset", "job", "podgroup", "pvc", "node"}
 }
 
 var kinds = map[string]string{
 	"pod": "pod", "pods": "pod", "po": "pod", "deployment": "deployment", "deployments": "deployment", "deploy": "deployment",
 	"replicaset": "replicaset", "replicasets": "replicaset", "rs": "replicaset", "statefulset": "statefulset", "statefulsets": "statefulset", "sts": "statefulset",
 	"daemonset": "daemonset", "daemonsets": "daemonset", "ds": "daemonset", "job": "job", "jobs": "job",
+	"podgroup": "podgroup", "podgroups": "podgroup",
 	"pvc": "pvc", "persistentvolumeclaim": "pvc", "persistentvolumeclaims": "pvc", "node": "node", "nodes": "node", "no": "node",
 }
 
@@ -80,6 +82,8 @@ func Gather(ctx context.Context, c Config, kind, namespace, name string) (Facts,
 		g.owned(o.Spec.Selector)
 	case *batchv1.Job:
 		g.owned(o.Spec.Selector)
+	case *schedulingv1alpha2.PodGroup:
+		g.members(o.Name)
 	}
 	return g.f, nil
 }
@@ -122,6 +126,8 @@ func (g *gatherer) object(kind, name string) error {
 		o, err = apps.DaemonSets(g.namespace).Get(g.ctx, name, get)
 	case "job":
 		o, err = g.API.BatchV1().Jobs(g.namespace).Get(g.ctx, name, get)
+	case "podgroup":
+		o, err = g.API.SchedulingV1alpha2().PodGroups(g.namespace).Get(g.ctx, name, get)
 	default:
 		return fmt.Errorf("%q is no kind that can be explained", kind)
 	}

@@ -4,7 +4,7 @@
 // a pod without a node. [Explain] turns that into a [Report]; it is a pure function, reads no clock and works on what any Kubernetes API server says. Times in the
 // API are whole seconds, so durations are too. It only reads, and one request that is refused costs a line of the report, not the report.
 //
-// It explains pods in detail and Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, PersistentVolumeClaims and Nodes briefly: of the pods behind them it says
+// It explains pods in detail and Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, PodGroups, PersistentVolumeClaims and Nodes briefly: of the pods behind them it says
 // what they wait for and which to ask about next.
 package why
 
@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -84,6 +85,8 @@ func Explain(f Facts) Report {
 		r = workload(f, counts{kind: "daemonset", loop: "daemonset controller", want: o.Status.DesiredNumberScheduled, ready: o.Status.NumberReady, exist: o.Status.CurrentNumberScheduled, observed: o.Status.ObservedGeneration})
 	case *batchv1.Job:
 		r = job(f, o)
+	case *schedulingv1alpha2.PodGroup:
+		r = podGroup(f, o)
 	case *corev1.PersistentVolumeClaim:
 		r = claim(f, o)
 	case *corev1.Node:

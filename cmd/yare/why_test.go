@@ -60,6 +60,7 @@ func startControlPlane(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rest.QPS = -1 // tests don't wait for turns
 	if p.api, err = kubernetes.NewForConfig(rest); err != nil {
 		t.Fatal(err)
 	}

@@ -102,6 +102,8 @@ func schedulerRules() []rbacv1.PolicyRule {
 		allow("patch update "+read, draGroup, "resourceclaims/status"),
 		allow("patch update", draGroup, "resourceclaims/binding"),
 		allow("update", core, "pods/finalizers"),
+		allow(read, schedulingGroup, "podgroups"),
+		allow("patch update", schedulingGroup, "podgroups/status"),
 	}, reviews()...)
 }
 

@@ -50,7 +50,8 @@ func editPart() *rbacv1.ClusterRole {
 		allow(write, "policy", "poddisruptionbudgets"),
 		allow(write, "networking.k8s.io", "ingresses networkpolicies"),
 		allow(all, leaseGroup, "leases"),
-		allow(write, draGroup, "resourceclaims resourceclaimtemplates"))
+		allow(write, draGroup, "resourceclaims resourceclaimtemplates"),
+		allow(write, schedulingGroup, "podgroups workloads"))
 }
 
 // viewPart leaves out what would let its holder become somebody else: secrets, and streams into pods.
@@ -67,5 +68,6 @@ func viewPart() *rbacv1.ClusterRole {
 		allow(read, "extensions", "daemonsets daemonsets/status deployments deployments/scale deployments/status ingresses ingresses/status networkpolicies replicasets replicasets/scale replicasets/status replicationcontrollers/scale"),
 		allow(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
 		allow(read, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
-		allow(read, draGroup, "resourceclaims resourceclaims/status resourceclaimtemplates"))
+		allow(read, draGroup, "resourceclaims resourceclaims/status resourceclaimtemplates"),
+		allow(read, schedulingGroup, "podgroups podgroups/status workloads"))
 }

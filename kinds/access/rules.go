@@ -24,6 +24,8 @@ const (
 	storageGroup = "storage.k8s.io"
 	draGroup     = "resource.k8s.io"
 	leaseGroup   = "coordination.k8s.io"
+
+	schedulingGroup = "scheduling.k8s.io"
 )
 
 // allow makes a rule of words: the verbs, the groups ("core" is the group without a name) and the resources, each list separated by blanks.

@@ -105,7 +105,7 @@ func TestNamesOfPlugins(t *testing.T) {
 		"none":                  {admission.Choice{}, ""},
 		"one on, one off":       {admission.Choice{Enable: []string{"AlwaysPullImages"}, Disable: []string{"LimitRanger"}}, ""},
 		"of webhooks":           {admission.Choice{Enable: []string{"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy"}, Disable: []string{"ValidatingAdmissionWebhook"}}, ""},
-		"of an alpha feature":   {admission.Choice{Disable: []string{"JobValidation"}}, ""},
+		"of an alpha feature":   {admission.Choice{Disable: []string{"ClusterTrustBundleAttest"}}, ""},
 		"unknown":               {admission.Choice{Enable: []string{"PodPreset"}}, `--enable-admission-plugins: plugin "PodPreset" is unknown`},
 		"unknown to disable":    {admission.Choice{Disable: []string{"nope"}}, `--disable-admission-plugins: plugin "nope" is unknown`},
 		"both":                  {admission.Choice{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}}, `"LimitRanger" is in --enable-admission-plugins and in --disable`},
@@ -131,7 +131,7 @@ func TestNamesOfPlugins(t *testing.T) {
 	}
 	all := defaults(admission.Choice{})
 	for _, name := range []string{"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority", "DefaultTolerationSeconds", "DefaultStorageClass",
-		"StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "PodGroupWorkloadExists", "DefaultIngressClass",
+		"StorageObjectInUseProtection", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "PodGroupWorkloadExists", "PodGroupProtection", "JobValidation", "DefaultIngressClass",
 		"PodTopologyLabels", "PodResizeValidator", "ResourceQuota", "NodeRestriction"} {
 		if !strings.Contains(all, name) {
 			t.Errorf("%s does not run by default", name)
@@ -140,7 +140,7 @@ func TestNamesOfPlugins(t *testing.T) {
 			t.Errorf("%s runs though it is switched off", name)
 		}
 	}
-	if strings.Contains(all, "AlwaysPullImages") || !strings.HasSuffix(all, "RBACEscalation DRAAdminAccess ResourceQuota") {
+	if strings.Contains(all, "AlwaysPullImages") || !strings.HasSuffix(all, "RBACEscalation DRAAdminAccess DRAResourceClaimGranularStatusAuthorization ResourceQuota") {
 		t.Errorf("order: %s", all)
 	}
 }

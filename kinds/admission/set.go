@@ -21,7 +21,7 @@ var dynamic = []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "V
 
 // inert are plugins of Kubernetes 1.36 that do nothing there unless an alpha feature is on, which are not to be had here. The beta API that
 // ClusterTrustBundleAttest guards is off by default, too.
-var inert = []string{"ClusterTrustBundleAttest", "JobValidation", "PodGroupProtection", "PodGroupWorkloadExists"}
+var inert = []string{"ClusterTrustBundleAttest"}
 
 // plugin is one of Kubernetes' plugins under its name there.
 type plugin struct {
@@ -94,18 +94,20 @@ func plugins(cfg Config, s settings) []plugin {
 		{name: "ExtendedResourceToleration", off: true, mutator: extendedTolerations{}},
 		{name: "DefaultStorageClass", mutator: defaultStorageClass{}},
 		{name: "StorageObjectInUseProtection", mutator: storageProtection{}},
+		{name: "PodGroupProtection", mutator: podGroupProtection{}},
 		{name: "OwnerReferencesPermissionEnforcement", off: true, validator: ownerPermission{cfg.Kinds}},
 		{name: "PersistentVolumeClaimResize", validator: claimResize{}},
 		{name: "RuntimeClass", mutator: runtimeClass{}, validator: runtimeClass{}},
 		{name: "CertificateApproval", validator: certificateApproval{}},
 		{name: "CertificateSigning", validator: certificateSigning{}},
 		{name: "CertificateSubjectRestriction", validator: certificateSubject{}},
-		{name: "PodGroupWorkloadExists", validator: podGroupWorkload{}},
 		{name: "DefaultIngressClass", mutator: defaultIngressClass{}},
 		{name: "DenyServiceExternalIPs", off: true, validator: denyExternalIPs{}},
 		{name: "PodTopologyLabels", mutator: podTopology{}},
+		{name: "PodGroupWorkloadExists", validator: podGroupWorkload{}},
 		// Off, unlike in Kubernetes: the nodes here can do what it guards, and do not declare it.
 		{name: "NodeDeclaredFeatureValidator", off: true, validator: declaredFeatures{}},
+		{name: "JobValidation", validator: jobOfGang{}},
 		{name: "PodResizeValidator", validator: podResize{}},
 		// The last one: what it charges is taken back only when a later one refuses.
 		{name: "ResourceQuota", validator: resourceQuota{cfg.Quota, s.limited}},
@@ -126,7 +128,7 @@ func Build(cfg Config) ([]kind.Mutator, []kind.Validator, error) {
 	var mutators []kind.Mutator
 	var validators []kind.Validator
 	// What Kubernetes does outside of its plugins, for the API would not be what it is without.
-	standing := []kind.Validator{rbac.Escalation{}, resource.AdminAccess{}}
+	standing := []kind.Validator{rbac.Escalation{}, resource.AdminAccess{}, resource.StatusRights{}}
 	for _, p := range plugins(cfg, s) {
 		if !cfg.Choice.Runs(p.name, p.off) {
 			continue

@@ -147,8 +147,9 @@ func hostPortsFromContainerPorts(containers []corev1.Container) {
 // roundUp raises amounts to whole thousandths, the finest the API stores.
 func roundUp(list corev1.ResourceList) {
 	for name, amount := range list {
-		amount.RoundUp(resource.Milli)
-		list[name] = amount
+		if !amount.RoundUp(resource.Milli) { // what needs none is not touched: others may be reading it
+			list[name] = amount
+		}
 	}
 }
 

@@ -34,8 +34,10 @@ type Config struct {
 	Node, File string
 	// Transport reaches the API as the node.
 	Transport client.Transport
-	Clock     clock.WithTicker // nil: the real one
-	Log       *slog.Logger     // nil: slog.Default()
+	// Changed hears of pods whose devices' health is another. It must not block; nil: nobody does.
+	Changed func(pods []types.UID)
+	Clock   clock.WithTicker // nil: the real one
+	Log     *slog.Logger     // nil: slog.Default()
 }
 
 // Manager prepares claims. Make it with New.
@@ -47,6 +49,7 @@ type Manager struct {
 	claims  map[types.UID]*claim
 	drivers map[string][]*driver // the newest last
 	lost    map[string]time.Time // drivers that went, and when
+	health  map[deviceKey]health
 }
 
 // claim is one that drivers were asked to prepare.
@@ -77,7 +80,10 @@ func New(c Config) (*Manager, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	m := &Manager{cfg: c, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, lost: map[string]time.Time{}}
+	if c.Changed == nil {
+		c.Changed = func([]types.UID) {}
+	}
+	m := &Manager{cfg: c, health: map[deviceKey]health{}, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, lost: map[string]time.Time{}}
 	if err := m.load(); err != nil {
 		return nil, fmt.Errorf("prepared devices: %w", err)
 	}
@@ -216,21 +222,34 @@ func (m *Manager) Devices(pod *corev1.Pod, container *corev1.Container) ([]strin
 func (m *Manager) cdi(pod *corev1.Pod, name, request string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range m.claims {
-		if c.Namespace != pod.Namespace || c.Name != name || !slices.Contains(c.Pods, pod.UID) {
-			continue
-		}
-		var out []string
-		for _, driver := range c.Drivers {
-			for _, d := range c.Devices[driver] {
-				if request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool { return r == request || claims.BaseRequestRef(r) == request }) {
-					out = append(out, d.CDI...)
-				}
+	c := m.find(pod, name)
+	if c == nil {
+		return nil, fmt.Errorf("claim %s is not prepared for pod %s", name, pod.Name)
+	}
+	var out []string
+	for _, driver := range c.Drivers {
+		for _, d := range c.Devices[driver] {
+			if d.of(request) {
+				out = append(out, d.CDI...)
 			}
 		}
-		return out, nil
 	}
-	return nil, fmt.Errorf("claim %s is not prepared for pod %s", name, pod.Name)
+	return out, nil
+}
+
+// find is a pod's claim by name; nil if it is not prepared for the pod. m.mu is held.
+func (m *Manager) find(pod *corev1.Pod, name string) *claim {
+	for _, c := range m.claims {
+		if c.Namespace == pod.Namespace && c.Name == name && slices.Contains(c.Pods, pod.UID) {
+			return c
+		}
+	}
+	return nil
+}
+
+// of tells whether a device is for a request of the claim; empty is all of them.
+func (p *preparation) of(request string) bool {
+	return request == "" || len(p.Requests) == 0 || slices.ContainsFunc(p.Requests, func(r string) bool { return r == request || claims.BaseRequestRef(r) == request })
 }
 
 // Holds tells whether something is prepared for a pod.
@@ -279,6 +298,7 @@ func (m *Manager) Sweep(ctx context.Context, exists func(types.UID) bool) {
 		}
 	}
 	m.removeSlices(ctx)
+	m.expireHealth()
 }
 
 func (m *Manager) pods() []types.UID {

@@ -27,6 +27,7 @@ type driver struct {
 	conn   *grpc.ClientConn
 	// The two versions of the service have the same messages.
 	prepare, unprepare string
+	stop               context.CancelFunc // of what follows its devices' health
 }
 
 // Register implements pluginregistry.Handler.
@@ -44,6 +45,9 @@ func (m *Manager) Register(p pluginregistry.Plugin) error {
 	if d.conn, err = pluginregistry.Dial(p.Endpoint); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stop = cancel
+	go m.watchHealth(ctx, p.Name, d)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drivers[p.Name] = append(m.drivers[p.Name], d)
@@ -61,6 +65,7 @@ func (m *Manager) Unregister(p pluginregistry.Plugin) {
 	if i < 0 {
 		return
 	}
+	list[i].stop()
 	_ = list[i].conn.Close()
 	if list = slices.Delete(list, i, i+1); len(list) == 0 {
 		delete(m.drivers, p.Name)
@@ -69,6 +74,19 @@ func (m *Manager) Unregister(p pluginregistry.Plugin) {
 		return
 	}
 	m.drivers[p.Name] = list
+}
+
+// Close ends the conversations with drivers; what is prepared stays so.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, list := range m.drivers {
+		for _, d := range list {
+			d.stop()
+			_ = d.conn.Close()
+		}
+		delete(m.drivers, name)
+	}
 }
 
 func (m *Manager) driver(name string) (*driver, error) {

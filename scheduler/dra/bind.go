@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +67,7 @@ func (s *state) placedFor(claim *resourcev1.ResourceClaim) *resourcev1.Allocatio
 func (b *Book) bind(ctx context.Context, claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult, pod *corev1.Pod) (*resourcev1.ResourceClaim, error) {
 	api := client.Of[*resourcev1.ResourceClaim](b.config.Transport)
 	uid := claim.UID
+	defer b.alone(uid)()
 	if known, ok := b.Claim(claim.Namespace, claim.Name); ok && known.UID == uid {
 		claim = known // others may have been reserving it meanwhile
 	}
@@ -88,6 +90,9 @@ func (b *Book) bind(ctx context.Context, claim *resourcev1.ResourceClaim, a *res
 }
 
 func (b *Book) bindOnce(ctx context.Context, api client.API[*resourcev1.ResourceClaim], claim *resourcev1.ResourceClaim, a *resourcev1.AllocationResult, pod *corev1.Pod) (*resourcev1.ResourceClaim, error) {
+	if a != nil && claim.Status.Allocation != nil && equality.Semantic.DeepEqual(a.Devices, claim.Status.Allocation.Devices) {
+		a = nil // a pod that shares them has written it
+	}
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return nil, errors.New("it was deleted in the meantime")
@@ -245,7 +250,7 @@ func (p *plugin) Unreserve(c *framework.Cycle, _ string) {
 	b.mu.Lock()
 	freed := false
 	for _, placed := range s.placed {
-		freed = b.drop(placed.claim.UID) || freed
+		freed = b.leave(placed.claim.UID) || freed
 	}
 	s.placed = nil
 	var reserved []*resourcev1.ResourceClaim

@@ -33,11 +33,14 @@ type Book struct {
 
 	mu      sync.Mutex
 	stock   stock
+	memory  memory
 	classes map[string]*resourcev1.DeviceClass
 	backing map[corev1.ResourceName]*resourcev1.DeviceClass // the extended resources that classes stand for
 	epoch   uint64                                          // changes with backing
 	claims  map[types.NamespacedName]*entry
 	pending map[types.UID]*resourcev1.AllocationResult // set aside, but not seen in a claim yet
+	sharing map[types.UID]*sharers                     // who may use and uses what is pending
+	writing map[types.UID]*writing                     // claims that are being written
 	made    map[types.UID]types.NamespacedName         // by pod: its claim for extended resources
 	changed chan struct{}                              // closed at the next change of a claim
 }
@@ -69,7 +72,7 @@ func NewBook(c Config) *Book {
 		c.Freed = func() {}
 	}
 	return &Book{config: c, stock: stock{newInventory(), newLedger(), newSelectors()}, classes: map[string]*resourcev1.DeviceClass{}, claims: map[types.NamespacedName]*entry{},
-		pending: map[types.UID]*resourcev1.AllocationResult{}, made: map[types.UID]types.NamespacedName{}, changed: make(chan struct{})}
+		pending: map[types.UID]*resourcev1.AllocationResult{}, sharing: map[types.UID]*sharers{}, writing: map[types.UID]*writing{}, made: map[types.UID]types.NamespacedName{}, changed: make(chan struct{})}
 }
 
 // SetSlice takes in a ResourceSlice's newest state; nil means that it is gone.
@@ -98,6 +101,7 @@ func (b *Book) SetClass(name string, c *resourcev1.DeviceClass) {
 		}
 	}
 	b.epoch++
+	b.memory = memory{}
 }
 
 // newerClass tells which of two classes stands for an extended resource that both name: the later one, then the first by name.
@@ -181,8 +185,8 @@ func (b *Book) put(claim *resourcev1.ResourceClaim) (freed bool) {
 	}
 	if e.counted != claim.Status.Allocation {
 		freed = freed || e.counted != nil && claim.Status.Allocation == nil
-		b.stock.remove(e.counted)
-		b.stock.add(claim.Status.Allocation)
+		b.stock.give(e.counted)
+		b.stock.take(claim.Status.Allocation)
 		e.counted = claim.Status.Allocation
 	}
 	return freed
@@ -200,7 +204,7 @@ func (b *Book) forget(claim *resourcev1.ResourceClaim) (freed bool) {
 	if pod := extendedFor(claim); pod != "" && b.made[pod] == keyOf(claim) {
 		delete(b.made, pod)
 	}
-	b.stock.remove(e.counted)
+	b.stock.give(e.counted)
 	return e.counted != nil
 }
 
@@ -226,15 +230,16 @@ func extendedFor(c *resourcev1.ResourceClaim) types.UID {
 func (b *Book) setAside(claim types.UID, a *resourcev1.AllocationResult) {
 	b.drop(claim)
 	b.pending[claim] = a
-	b.stock.add(a)
+	b.stock.take(a)
 }
 
 // drop no longer counts what was set aside for a claim.
 func (b *Book) drop(claim types.UID) bool {
 	a, ok := b.pending[claim]
 	if ok {
-		b.stock.remove(a)
+		b.stock.give(a)
 		delete(b.pending, claim)
+		delete(b.sharing, claim)
 	}
 	return ok
 }

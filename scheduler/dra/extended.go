@@ -30,6 +30,7 @@ type extended struct {
 type backed struct {
 	demand   *demand
 	refusal  string
+	spec     string // of all demands with this
 	mappings []corev1.ContainerExtendedResourceRequest
 }
 
@@ -78,6 +79,21 @@ func (e *extended) lacks(c *framework.Cycle, i int) string {
 		}
 	}
 	return string(key)
+}
+
+// specOf is specOf for demands of which the last is for extended resources.
+func (e *extended) specOf(demands []*demand) string {
+	last := demands[len(demands)-1]
+	for _, one := range e.demands {
+		if one.demand != last {
+			continue
+		}
+		if one.spec == "" {
+			one.spec = specOf(demands)
+		}
+		return one.spec
+	}
+	return ""
 }
 
 func (e *extended) demand(c *framework.Cycle, i int) *demand {

@@ -89,12 +89,20 @@ type inventory struct {
 	slices map[string]*resourcev1.ResourceSlice
 	byPool map[poolID]map[string]*resourcev1.ResourceSlice
 	pools  map[poolID]*pool
-	local  map[string][]*pool // by node, ordered
-	shared []*pool            // ordered
+	local  map[string]*site // by node
+	shared []*pool          // ordered
+
+	sharedVersion uint64 // changes with the shared pools and what is taken of them
+}
+
+// site is a node's own pools.
+type site struct {
+	pools   []*pool // ordered
+	version uint64  // changes with them and what is taken of them
 }
 
 func newInventory() *inventory {
-	return &inventory{slices: map[string]*resourcev1.ResourceSlice{}, byPool: map[poolID]map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*pool{}, local: map[string][]*pool{}}
+	return &inventory{slices: map[string]*resourcev1.ResourceSlice{}, byPool: map[poolID]map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*pool{}, local: map[string]*site{}}
 }
 
 func poolOf(s *resourcev1.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
@@ -132,21 +140,49 @@ func (v *inventory) rebuild(id poolID) {
 	p := newPool(id, v.byPool[id])
 	v.pools[id] = p
 	if p.local != "" {
-		v.local[p.local] = insert(v.local[p.local], p)
+		at := v.site(p.local)
+		at.pools = insert(at.pools, p)
 	} else {
 		v.shared = insert(v.shared, p)
 	}
+	v.touch(p)
+}
+
+func (v *inventory) site(node string) *site {
+	at := v.local[node]
+	if at == nil {
+		at = &site{}
+		v.local[node] = at
+	}
+	return at
+}
+
+// touch notes that a pool is not what it was.
+func (v *inventory) touch(p *pool) {
+	if p.local == "" {
+		v.sharedVersion++
+		return
+	}
+	v.site(p.local).version++
+}
+
+// versions tell the state of all that can be reached from a node.
+func (v *inventory) versions(node string) (local, shared uint64) {
+	if at := v.local[node]; at != nil {
+		local = at.version
+	}
+	return local, v.sharedVersion
 }
 
 func (v *inventory) unlink(p *pool) {
 	same := func(o *pool) bool { return o == p }
 	if p.local == "" {
 		v.shared = slices.DeleteFunc(v.shared, same)
-		return
+	} else {
+		at := v.site(p.local) // it stays, for its version
+		at.pools = slices.DeleteFunc(at.pools, same)
 	}
-	if v.local[p.local] = slices.DeleteFunc(v.local[p.local], same); len(v.local[p.local]) == 0 {
-		delete(v.local, p.local)
-	}
+	v.touch(p)
 }
 
 func insert(list []*pool, p *pool) []*pool {
@@ -167,11 +203,14 @@ func comparePools(a, b *pool) int {
 
 // on lists the pools with devices for a node, in order.
 func (v *inventory) on(node *corev1.Node) []*pool {
-	local := v.local[node.Name]
-	if len(v.shared) == 0 {
-		return local
+	var out []*pool
+	if at := v.local[node.Name]; at != nil {
+		out = at.pools
 	}
-	out := slices.Clone(local)
+	if len(v.shared) == 0 {
+		return out
+	}
+	out = slices.Clone(out)
 	for _, p := range v.shared {
 		if p.reaches(node) {
 			out = append(out, p)

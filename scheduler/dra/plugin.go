@@ -82,6 +82,9 @@ type state struct {
 	extended    *extended
 	choosy      bool          // there are prioritized lists
 	scores      map[int]int64 // by slot
+	spec        string        // of the demands
+	found       *findings     // for foundFor
+	foundFor    string
 	steps       int
 	unavailable map[*podClaim]bool // allocated claims that keep the pod from some node
 
@@ -92,6 +95,7 @@ type state struct {
 type podClaim struct {
 	claim    *resourcev1.ResourceClaim
 	selector *nodeaffinity.NodeSelector // of the nodes where its devices are; nil is all
+	shared   bool                       // its devices are set aside for another pod of the group: the claim does not carry them yet
 }
 
 // placement is what Reserve set aside.
@@ -100,6 +104,8 @@ type placement struct {
 	allocation *resourcev1.AllocationResult
 	extended   bool
 }
+
+var skip = &framework.Status{Code: framework.Skip, Plugin: Name}
 
 func refuse(reason string) *framework.Status {
 	return framework.Refuse(framework.Unresolvable, Name, reason)
@@ -152,18 +158,19 @@ func (p *plugin) PreFilter(c *framework.Cycle) *framework.Status {
 	if err != nil {
 		return refuse(err.Error())
 	}
-	s := &state{unavailable: map[*podClaim]bool{}}
+	s := &state{}
 	p.book.mu.Lock()
 	defer p.book.mu.Unlock()
 	s.extended = p.book.extendedOf(c)
 	if len(claims) == 0 && s.extended == nil {
-		return &framework.Status{Code: framework.Skip, Plugin: Name}
+		return skip
 	}
 	for _, claim := range claims {
 		if status := p.read(s, pod, claim); status != nil {
 			return status
 		}
 	}
+	s.spec = specOf(s.demands)
 	c.Put(Name, s)
 	return nil
 }
@@ -173,6 +180,10 @@ func (p *plugin) read(s *state, pod *corev1.Pod, claim *resourcev1.ResourceClaim
 	s.claims = append(s.claims, pc)
 	a := claim.Status.Allocation
 	if a == nil {
+		if shared := p.book.shareable(claim, pod); shared != nil {
+			pc.claim, pc.shared = shared, true
+			return p.readNodes(pc)
+		}
 		if p.book.pending[claim.UID] != nil {
 			return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", claim.Namespace, claim.Name))
 		}
@@ -186,11 +197,18 @@ func (p *plugin) read(s *state, pod *corev1.Pod, claim *resourcev1.ResourceClaim
 	if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize && !resourceclaim.IsReservedForPod(pod, claim, false) {
 		return refuse(fmt.Sprintf("resourceclaim %s is in use by %d pods, which is the most that may share one", claim.Name, resourcev1.ResourceClaimReservedForMaxSize))
 	}
-	if a.NodeSelector != nil {
-		var err error
-		if pc.selector, err = nodeaffinity.NewNodeSelector(a.NodeSelector); err != nil {
-			return framework.Fail(Name, fmt.Errorf("resource claim %s: nodes of its devices: %w", claim.Name, err))
-		}
+	return p.readNodes(pc)
+}
+
+// readNodes reads on which nodes the devices of an allocated claim can be used.
+func (p *plugin) readNodes(pc *podClaim) *framework.Status {
+	a := pc.claim.Status.Allocation
+	if a.NodeSelector == nil {
+		return nil
+	}
+	var err error
+	if pc.selector, err = nodeaffinity.NewNodeSelector(a.NodeSelector); err != nil {
+		return framework.Fail(Name, fmt.Errorf("resource claim %s: nodes of its devices: %w", pc.claim.Name, err))
 	}
 	return nil
 }
@@ -220,6 +238,9 @@ func (p *plugin) Filter(c *framework.Cycle, i int) *framework.Status {
 	here := true
 	for _, pc := range s.claims {
 		if pc.claim.Status.Allocation != nil && !p.usable(pc, node) {
+			if s.unavailable == nil {
+				s.unavailable = map[*podClaim]bool{}
+			}
 			s.unavailable[pc], here = true, false
 		}
 	}
@@ -229,20 +250,39 @@ func (p *plugin) Filter(c *framework.Cycle, i int) *framework.Status {
 	if len(demands) == 0 {
 		return nil
 	}
-	picks, status := p.search(s, node, demands)
-	if status != nil {
-		return status
-	}
-	if s.choosy {
+	f, lasting := p.find(s, i, node, demands)
+	if lasting && f.status == nil && s.choosy {
 		if s.scores == nil {
 			s.scores = map[int]int64{}
 		}
-		s.scores[i] = 0
-		for k, d := range demands {
-			s.scores[i] += rating(d, picks[k])
-		}
+		s.scores[i] = f.score
 	}
-	return nil
+	return f.status
+}
+
+// find searches on a node, unless it is known what that would find; lasting is false if that may be something else next time.
+func (p *plugin) find(s *state, i int, node *corev1.Node, demands []*demand) (_ *finding, lasting bool) {
+	spec := s.spec
+	if len(demands) > len(s.demands) {
+		spec = s.extended.specOf(demands)
+	}
+	if s.found == nil || s.foundFor != spec {
+		s.found, s.foundFor = p.book.memory.of(spec), spec
+	}
+	f := s.found.at(i)
+	local, shared := p.book.stock.versions(node.Name)
+	if spec != "" && f.node == node && f.local == local && f.shared == shared {
+		return f, true
+	}
+	picks, status := p.search(s, node, demands)
+	if status.Is(framework.Failed) || status == overall || status != nil && status.Message() == tooLong {
+		return &finding{status: status}, false
+	}
+	*f = finding{node: node, local: local, shared: shared, status: status}
+	for k := range picks {
+		f.score += rating(demands[k], picks[k])
+	}
+	return f, true
 }
 
 // usable tells whether the devices of an allocated claim can be used on a node.
@@ -254,15 +294,19 @@ func (p *plugin) usable(pc *podClaim, node *corev1.Node) bool {
 	return err == nil && (ready || !p.overdue(pc.claim))
 }
 
+const tooLong = "timed out trying to allocate devices: the claims of the pod have too many combinations to try"
+
+var overall = refuse("the search for devices was given up: the claims of the pod have too many combinations to try")
+
 func (p *plugin) search(s *state, node *corev1.Node, demands []*demand) ([][]pick, *framework.Status) {
 	if s.steps > stepsPerDecision {
-		return nil, refuse("the search for devices was given up: the claims of the pod have too many combinations to try")
+		return nil, overall
 	}
 	picks, why, steps, err := p.book.stock.allocate(node, demands, deadline(p.book.config.Clock.Now, p.filterTimeout))
 	s.steps += steps
 	switch {
 	case errors.Is(err, errTooLong):
-		return nil, refuse(fmt.Sprintf("%s: the claims of the pod have too many combinations to try", err))
+		return nil, refuse(tooLong)
 	case err != nil:
 		return nil, framework.Fail(Name, err)
 	case picks == nil:
@@ -278,7 +322,7 @@ func (p *plugin) PostFilter(c *framework.Cycle, _ *framework.Diagnosis) (string,
 		return "", true, framework.Refuse(framework.Unschedulable, Name, "no new claims to deallocate")
 	}
 	for _, pc := range s.claims {
-		if !s.unavailable[pc] {
+		if !s.unavailable[pc] || pc.shared {
 			continue
 		}
 		if by := pc.claim.Status.ReservedFor; len(by) == 0 || len(by) == 1 && by[0].UID == c.Pod.Object.UID {
@@ -296,7 +340,7 @@ func (p *plugin) PostFilter(c *framework.Cycle, _ *framework.Diagnosis) (string,
 // PreScore implements framework.PreScorePlugin: nodes differ only where a prioritized list leaves a choice.
 func (p *plugin) PreScore(c *framework.Cycle, _ framework.Bits) *framework.Status {
 	if s, ok := c.Get(Name).(*state); !ok || len(s.scores) == 0 {
-		return &framework.Status{Code: framework.Skip, Plugin: Name}
+		return skip
 	}
 	return nil
 }
@@ -320,6 +364,9 @@ func (p *plugin) Reserve(c *framework.Cycle, node string) *framework.Status {
 	p.book.mu.Lock()
 	defer p.book.mu.Unlock()
 	demands, status := p.book.demandsOn(c, s, i)
+	if status == nil {
+		status = p.book.share(s)
+	}
 	if status != nil || len(demands) == 0 {
 		return status
 	}
@@ -336,6 +383,7 @@ func (p *plugin) Reserve(c *framework.Cycle, node string) *framework.Status {
 		a := d.result(c.Nodes.Object[i], picks[k])
 		s.placed = append(s.placed, placement{claim: d.claim, allocation: a, extended: s.extended != nil && d == s.extended.demand(c, i)})
 		p.book.setAside(d.claim.UID, a)
+		p.book.setAsideBy(d.claim.UID, c.Pod.Object)
 	}
 	return nil
 }

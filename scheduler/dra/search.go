@@ -28,6 +28,26 @@ type stock struct {
 	selectors
 }
 
+// take counts an allocation, and give no longer does.
+func (s *stock) take(a *resourcev1.AllocationResult) {
+	s.add(a)
+	s.note(a)
+}
+
+func (s *stock) give(a *resourcev1.AllocationResult) {
+	s.remove(a)
+	s.note(a)
+}
+
+// note tells the pools that an allocation is about.
+func (s *stock) note(a *resourcev1.AllocationResult) {
+	for _, r := range results(a) {
+		if p := s.pools[poolID{r.Driver, r.Pool}]; p != nil {
+			s.touch(p)
+		}
+	}
+}
+
 // search finds devices on one node for all demands of a pod.
 type search struct {
 	stock   *stock

@@ -27,7 +27,7 @@ func (f *Profile) classFor(p *Pod, alone bool) *Class {
 	f.tick++
 	of := p.template.full
 	if alone && f.specOnly() {
-		of = p.template.demand
+		of = p.template.spec
 	}
 	if name := p.Object.Spec.NodeName; name != "" {
 		of = f.nodes.shape([]byte(of.signature + name))

@@ -42,6 +42,8 @@ type Groups interface {
 	Group(pod *Pod) (least, pods int, known bool)
 	// Domain are the nodes that the pod's group must stay on in the decision under way; nil means that it may go anywhere.
 	Domain(pod *Pod) Bits
+	// Topology is the label by whose value Domain tells nodes apart, where that is not nil.
+	Topology(pod *Pod) string
 }
 
 // Devices says which extended resources device classes stand for, so that a node that has none of such a resource by itself may do. Epoch changes when an answer may.

@@ -324,6 +324,12 @@ func (n *Nodes) Nominate(p *Pod, node string) {
 	n.pods.add(shift{slot: int32(i)})
 }
 
+// Waits tells whether a pod waits for room which preemption makes for it.
+func (n *Nodes) Waits(p *Pod) bool {
+	_, so := n.nominees[p.Object.UID]
+	return so
+}
+
 // Unnominate forgets the nomination of p on a node.
 func (n *Nodes) Unnominate(p *Pod, node string) {
 	i, ok := n.names[node]

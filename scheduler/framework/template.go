@@ -24,8 +24,8 @@ type shape struct{ signature string }
 
 // template is what all pods made from one pattern share: they have each their own name, number, claims and name of the service account token's volume, and nothing else.
 type template struct {
-	full   *shape
-	demand *shape // without namespace, labels and annotations
+	full *shape
+	spec *shape // without namespace, labels and annotations
 
 	requests               []Amount
 	nonZeroCPU, nonZeroMem int64
@@ -92,7 +92,7 @@ func (t *templates) shape(signature []byte) *shape {
 
 // templateOf finds or makes the template of a pod.
 func (n *Nodes) templateOf(obj *corev1.Pod) (*template, error) {
-	b, demand := sign(n.scratch[:0], obj, n.numbered)
+	b, spec := sign(n.scratch[:0], obj, n.numbered)
 	n.scratch = b
 	if t := n.known[string(b)]; t != nil {
 		return t, nil
@@ -104,14 +104,14 @@ func (n *Nodes) templateOf(obj *corev1.Pod) (*template, error) {
 	if !n.numbered && selectsByNumber(t, obj) {
 		n.numbered = true
 		clear(n.known)
-		b, demand = sign(b[:0], obj, true)
+		b, spec = sign(b[:0], obj, true)
 		n.scratch = b
 	}
 	t.numbered = n.numbered
 	if len(n.known) >= templatesKept {
 		clear(n.known)
 	}
-	t.full, t.demand = n.shape(b), n.shape(b[:demand])
+	t.full, t.spec = n.shape(b), n.shape(b[:spec])
 	n.known[t.full.signature] = t
 	return t, nil
 }
@@ -220,8 +220,8 @@ func (b *signer) rest(tag byte, m message) {
 }
 
 // sign writes down all that a plugin may base a local verdict on, and all that a pod's demands are worked out from; the first part, without namespace, labels and
-// annotations, ends at demand. The numbers that controllers give are left out unless numbered.
-func sign(to []byte, o *corev1.Pod, numbered bool) (b []byte, demand int) {
+// annotations, ends at spec. The numbers that controllers give are left out unless numbered.
+func sign(to []byte, o *corev1.Pod, numbered bool) (b []byte, spec int) {
 	w, s := signer(to), &o.Spec
 	w.str(s.SchedulerName)
 	if s.Priority != nil {
@@ -270,9 +270,9 @@ func sign(to []byte, o *corev1.Pod, numbered bool) (b []byte, demand int) {
 		w.rest('d', &s.ResourceClaims[i])
 	}
 	w = append(w, ';')
-	demand = len(w)
+	spec = len(w)
 	w.str(o.Namespace)
 	w.table(o.Labels, numbered)
 	w.table(o.Annotations, numbered)
-	return w, demand
+	return w, spec
 }

@@ -69,6 +69,14 @@ func (g gang) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int, 
 	}
 }
 
+// Columns implements framework.ColumnPlugin.
+func (g gang) Columns(c *framework.Cycle, columns []*framework.Column) ([]*framework.Column, bool) {
+	if g.groups == nil || g.groups.Domain(c.Pod) == nil {
+		return columns, true
+	}
+	return append(columns, c.Nodes.Label(g.groups.Topology(c.Pod)).Column()), true
+}
+
 // Shift implements framework.ShiftPlugin: where pods are does not matter to it.
 func (gang) Shift(*framework.Cycle, *framework.Pod, int, int) {}
 

@@ -148,7 +148,7 @@ func (p *preemption) ineligible(c *framework.Cycle, d *framework.Diagnosis) stri
 	if policy := c.Pod.Object.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
 	}
-	i, ok := c.Nodes.Lookup(c.Pod.Object.Status.NominatedNodeName)
+	i, ok := c.Nodes.NominatedTo(c.Pod)
 	if !ok || d.PreFilter.Is(framework.Unresolvable) || i < len(d.Verdicts) && d.Verdicts[i].Is(framework.Unresolvable) {
 		return ""
 	}

@@ -105,17 +105,10 @@ func (*fit) ScoreScope() framework.Scope            { return framework.OnNodePod
 func (*fit) Normalization() framework.Normalization { return framework.None }
 
 func (p *fit) Filter(c *framework.Cycle, i int) *framework.Status {
-	n := c.Nodes
-	full := n.Used[framework.PodCount][i]+1 > n.Allocatable[framework.PodCount][i]
-	for _, a := range c.Pod.Requests {
-		if a.Value > n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] && !p.ignores(n.ResourceName(a.Resource)) && !p.backed(n, a.Resource, i) {
-			full = true
-		}
-	}
-	if !full {
+	if p.hasRoom(c.Pod, i) {
 		return nil
 	}
-	return p.explain(c.Pod, n, i)
+	return p.explain(c.Pod, c.Nodes, i)
 }
 
 // ignores tells whether the profile leaves a resource to somebody else.
@@ -269,8 +262,25 @@ func (p *fit) Helps(pod *framework.Pod, e *framework.Event) bool {
 	if e.Kind == framework.SelfChanged || i < 0 || !p.nodes.Valid.Has(i) {
 		return e.Kind == framework.SelfChanged
 	}
+	if e.Kind&(framework.PodRemoved|framework.PodShrunk) != 0 && p.nodes.Waits(pod) {
+		return p.hasRoom(pod, i) // others have left or leave for its sake: it need not look for more
+	}
 	for _, a := range pod.Requests {
 		if a.Value > p.nodes.Allocatable[a.Resource][i] && !p.ignores(p.nodes.ResourceName(a.Resource)) && !p.backed(p.nodes, a.Resource, i) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasRoom tells whether the pod's requests fit on a node as things are.
+func (p *fit) hasRoom(pod *framework.Pod, i int) bool {
+	n := p.nodes
+	if n.Used[framework.PodCount][i]+1 > n.Allocatable[framework.PodCount][i] {
+		return false
+	}
+	for _, a := range pod.Requests {
+		if a.Value > n.Allocatable[a.Resource][i]-n.Used[a.Resource][i] && !p.ignores(n.ResourceName(a.Resource)) && !p.backed(n, a.Resource, i) {
 			return false
 		}
 	}

@@ -84,9 +84,6 @@ func (o *options) wants(name string) bool {
 // measure gives a workload's line of the table.
 func (o *options) measure(ctx context.Context, w *workload) ([]any, error) {
 	none := []any{"-", "-", "-"}
-	if w.pod == nil {
-		return slices.Concat([]any{w.name, "-", w.floor, w.goal}, none, none), nil
-	}
 	if o.nodes > 0 {
 		w.nodes = o.nodes
 	}
@@ -114,7 +111,7 @@ func (o *options) measure(ctx context.Context, w *workload) ([]any, error) {
 			api = f.better(api)
 		}
 	}
-	return slices.Concat([]any{w.name, grouped(float64(w.nodes)), w.floor, w.goal}, memory, api), nil
+	return slices.Concat([]any{w.name, commas(float64(w.nodes)), w.floor, w.goal}, memory, api), nil
 }
 
 // better is the cells of f, or those there are if their rate is higher.
@@ -123,11 +120,11 @@ func (f figure) better(cells []any) []any {
 	if _, err := fmt.Sscan(strings.ReplaceAll(fmt.Sprint(cells[0]), ",", ""), &before); err == nil && before > f.rate {
 		return cells
 	}
-	return []any{grouped(f.rate), fmt.Sprintf("%.1f µs", float64(f.cpu)/float64(time.Microsecond)), fmt.Sprintf("%.0f MiB", f.mib)}
+	return []any{commas(f.rate), fmt.Sprintf("%.1f µs", float64(f.cpu)/float64(time.Microsecond)), fmt.Sprintf("%.0f MiB", f.mib)}
 }
 
-// grouped writes a number with commas.
-func grouped(v float64) string {
+// commas writes a number with commas.
+func commas(v float64) string {
 	s := fmt.Sprintf("%.0f", v)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/yare-project/yare/scheduler"
 	"github.com/yare-project/yare/scheduler/framework"
+	"github.com/yare-project/yare/scheduler/gang"
 )
 
 // figure is one measurement.
@@ -57,23 +59,34 @@ func inMemory(w *workload) (figure, error) {
 	}
 	before := heap(m)
 	objects := m.objects(w.pod, w.pods)
-	placed := make([]*framework.Pod, 0, len(objects))
 	before = heap(objects) - before // what the objects take, which are the API's
 	start, spent := time.Now(), processorTime()
+	n, err := m.placeAll(w, objects)
+	if err != nil {
+		return figure{}, err
+	}
+	took, cpu := time.Since(start), processorTime()-spent
+	defer runtime.KeepAlive(objects)
+	return figure{rate: float64(n) / took.Seconds(), cpu: cpu / time.Duration(n), mib: heap(m) - before}, nil
+}
+
+// placeAll places pods, and returns how many it were: pods or, of gangs, groups.
+func (m *model) placeAll(w *workload, objects []*corev1.Pod) (int, error) {
+	if w.gang > 0 {
+		return len(objects) / w.gang, m.placeGroups(objects, w.gang)
+	}
+	placed := make([]*framework.Pod, 0, len(objects))
 	for _, obj := range objects {
 		p, err := m.place(obj)
 		if err != nil {
-			return figure{}, err
+			return 0, err
 		}
 		if placed = append(placed, p); w.alive > 0 && len(placed) > w.alive {
 			m.nodes.RemovePod(placed[0])
 			placed = placed[1:]
 		}
 	}
-	took, cpu := time.Since(start), processorTime()-spent
-	defer runtime.KeepAlive(objects)
-	n := time.Duration(len(objects))
-	return figure{rate: float64(n) / took.Seconds(), cpu: cpu / n, mib: heap(m) - before}, nil
+	return len(objects), nil
 }
 
 // heap is what is in use of the heap.
@@ -111,6 +124,29 @@ func (m *model) place(obj *corev1.Pod) (*framework.Pod, error) {
 	}
 	m.nodes.AddPod(p, d.Node)
 	return p, nil
+}
+
+// placeGroups decides on group after group, each as a whole.
+func (m *model) placeGroups(objects []*corev1.Pod, size int) error {
+	d := &gang.Decider{Nodes: m.nodes}
+	for group := range slices.Chunk(objects, size) {
+		w := &gang.Want{Least: size}
+		for _, obj := range group {
+			p, err := framework.NewPod(obj, m.nodes)
+			if err != nil {
+				return err
+			}
+			w.Members = append(w.Members, gang.Member{Pod: p, Profile: m.profile})
+		}
+		plan, err := d.Decide(w)
+		if err != nil {
+			return err
+		}
+		if !plan.Settled {
+			return fmt.Errorf("a group finds no place: %s", plan.Message)
+		}
+	}
+	return nil
 }
 
 // preempt has the victims leave at once, and decides again with the nomination, as the scheduler does when they are gone.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strings"
@@ -59,11 +60,17 @@ func served(ctx context.Context, o *options, w *workload) (f figure, err error) 
 	}
 	profiled := c.record(ctx, o)
 	before, began := s.cpu(), time.Now()
-	if err := c.place(ctx, "m", w.pod, w.served); err != nil {
+	if err := c.group(ctx, w); err != nil {
+		return figure{}, err
+	}
+	if err := c.place(ctx, "m", w.pod, w.served, w.gang); err != nil {
 		return figure{}, err
 	}
 	took, cpu := time.Since(began), s.cpu()-before
 	n := time.Duration(w.served)
+	if w.gang > 0 {
+		n /= time.Duration(w.gang)
+	}
 	return figure{rate: float64(n) / took.Seconds(), cpu: cpu / n, mib: s.resident()}, errors.Join(profiled())
 }
 
@@ -102,13 +109,29 @@ func (c *client) prepare(ctx context.Context, w *workload) error {
 	if n == 0 {
 		before, n = plain, 100
 	}
-	return c.place(ctx, "i", before, n)
+	return c.place(ctx, "i", before, n, 0)
+}
+
+// group makes the groups of a workload of gangs.
+func (c *client) group(ctx context.Context, w *workload) error {
+	if w.gang == 0 {
+		return nil
+	}
+	return c.each(ctx, w.served/w.gang, func(i int) error {
+		return c.send(ctx, http.MethodPost, "/apis/scheduling.k8s.io/v1alpha2/namespaces/"+namespace+"/podgroups", "", fmt.Appendf(nil,
+			`{"apiVersion":"scheduling.k8s.io/v1alpha2","kind":"PodGroup","metadata":{"name":"group-%d"},"spec":{"schedulingPolicy":{"gang":{"minCount":%d}}}}`, i, w.gang))
+	})
 }
 
 // place creates pods and returns once a watch showed that all are bound.
-func (c *client) place(ctx context.Context, prefix string, of func() *corev1.Pod, n int) error {
+func (c *client) place(ctx context.Context, prefix string, of func() *corev1.Pod, n, group int) error {
 	p := of()
 	p.APIVersion, p.Kind, p.Name = "v1", "Pod", "NAME"
+	p.Labels = maps.Clone(p.Labels) // a selector of the pod may hold the same map
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	p.Labels["run"] = prefix
 	template, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -116,21 +139,62 @@ func (c *client) place(ctx context.Context, prefix string, of func() *corev1.Pod
 	head, tail, _ := bytes.Cut(template, []byte("NAME"))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	bound, err := c.watch(ctx, prefix+"-", n)
+	bound, err := c.watch(ctx, prefix, n)
 	if err != nil {
 		return err
 	}
 	if err := c.each(ctx, n, func(i int) error {
-		return c.send(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", "", fmt.Appendf(nil, "%s%s-%06d%s", head, prefix, i, tail))
+		body := fmt.Appendf(nil, "%s%s-%06d%s", head, prefix, i, tail)
+		if group > 0 {
+			body = bytes.Replace(body, []byte(groupName), fmt.Appendf(nil, "group-%d", i/group), 1)
+		}
+		return c.send(ctx, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", "", body)
 	}); err != nil {
 		return err
 	}
 	return <-bound
 }
 
-// watch tells once so many pods with the prefix are bound.
-func (c *client) watch(ctx context.Context, prefix string, n int) (<-chan error, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/namespaces/"+namespace+"/pods?watch=true&fieldSelector=spec.nodeName%21%3D", nil)
+// watch tells once so many pods of a run are bound. A watch that the server ends, because this client is too slow for it, is begun again: it starts with what there is.
+func (c *client) watch(ctx context.Context, run string, n int) (<-chan error, error) {
+	body, err := c.open(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan error, 1)
+	go func() {
+		seen := map[string]bool{}
+		for ctx.Err() == nil {
+			follow(body, n, seen)
+			body.Close()
+			if len(seen) >= n {
+				done <- nil
+				return
+			}
+			if body, err = c.open(ctx, run); err != nil {
+				break
+			}
+		}
+		done <- fmt.Errorf("%d of %d pods are bound: %w", len(seen), n, errors.Join(err, ctx.Err()))
+	}()
+	return done, nil
+}
+
+// follow reads events until so many pods were seen or the watch ends.
+func follow(events io.Reader, n int, seen map[string]bool) {
+	lines := bufio.NewReaderSize(events, 1<<20)
+	for len(seen) < n {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			return
+		}
+		seen[nameOf(line)] = true
+	}
+}
+
+// open begins a watch of the bound pods of a run.
+func (c *client) open(ctx context.Context, run string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/namespaces/"+namespace+"/pods?watch=true&labelSelector=run%3D"+run+"&fieldSelector=spec.nodeName%21%3D", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -142,24 +206,7 @@ func (c *client) watch(ctx context.Context, prefix string, n int) (<-chan error,
 		res.Body.Close()
 		return nil, fmt.Errorf("watch: %s", res.Status)
 	}
-	done := make(chan error, 1)
-	go func() {
-		defer res.Body.Close()
-		seen := map[string]bool{}
-		lines := bufio.NewReaderSize(res.Body, 1<<20)
-		for len(seen) < n {
-			line, err := lines.ReadSlice('\n')
-			if err != nil {
-				done <- fmt.Errorf("%d of %d pods are bound: %w", len(seen), n, errors.Join(err, ctx.Err()))
-				return
-			}
-			if name := nameOf(line); strings.HasPrefix(name, prefix) {
-				seen[name] = true
-			}
-		}
-		done <- nil
-	}()
-	return done, nil
+	return res.Body, nil
 }
 
 // nameOf reads the object's name out of an event: the first of that key is the object's own.
@@ -223,7 +270,7 @@ func (c *client) record(ctx context.Context, o *options) func() error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/debug/pprof/profile?seconds=2", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/debug/pprof/profile?seconds=5", nil)
 		if err != nil {
 			done <- err
 			return

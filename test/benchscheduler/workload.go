@@ -21,10 +21,8 @@ type workload struct {
 	zones                []string
 	before               func() *corev1.Pod // the initial pods; nil: as those measured
 	pod                  func() *corev1.Pod
-	preempts             bool
+	gang                 int // pods of a group that are placed together or not at all; rates are of groups then
 }
-
-const gang = "gang of 100"
 
 func workloads() []workload {
 	zones, one := []string{"moon-1", "moon-2", "moon-3"}, []string{"zone1"}
@@ -37,8 +35,8 @@ func workloads() []workload {
 		{name: "topology spread, preferred", floor: "340", goal: "30,000 / 4,000", zones: zones, initial: 5000, before: plain, pods: 60_000, pod: spread(corev1.ScheduleAnyway)},
 		{name: "preferred pod affinity", floor: "-", goal: "-", initial: 5000, pods: 40_000, pod: nearby},
 		{name: "preferred pod anti-affinity", floor: "-", goal: "-", initial: 5000, pods: 40_000, pod: away},
-		{name: "preemption", floor: "-", goal: "5,000 / 1,500", initial: 20_000, before: unimportant, pods: 5000, served: 2000, pod: important, preempts: true},
-		{name: gang, floor: "-", goal: "500 / 40 gangs"},
+		{name: "preemption", floor: "-", goal: "5,000 / 1,500", initial: 20_000, before: unimportant, pods: 5000, served: 2000, pod: important},
+		{name: "gang of 100, gangs/s", floor: "-", goal: "500 / 40", pods: 50_000, pod: grouped, gang: 100},
 		{name: "basic, 100,000 nodes", floor: "260", goal: "50,000 / -", nodes: 100_000, pods: 200_000, served: -1, pod: plain},
 	}
 	for i := range list {
@@ -78,6 +76,15 @@ func podOf(cpu, memory string, labels map[string]string) *corev1.Pod {
 }
 
 func plain() *corev1.Pod { return podOf("100m", "500Mi", nil) }
+
+// groupName stands in a pod for the name of its group.
+const groupName = "GROUP"
+
+func grouped() *corev1.Pod {
+	p, name := plain(), groupName
+	p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &name}
+	return p
+}
 
 func nodeAffinity() *corev1.Pod {
 	p := plain()

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -17,6 +18,7 @@ import (
 // Driver is a running driver. Make one with Start.
 type Driver struct {
 	drav1.UnimplementedDRAPluginServer
+	healthv1alpha1.UnimplementedDRAResourceHealthServer
 	registerapi.UnsafeRegistrationServer
 
 	name     string
@@ -28,17 +30,21 @@ type Driver struct {
 	prepared map[string]bool // by claim uid
 	calls    []string
 	fault    string
+	health   []*healthv1alpha1.DeviceHealth
+	changed  chan struct{} // closed at the next change of health
 }
 
 // Start serves a driver of a name by a socket in dir, which a node agent watches. devices says what a claim is given.
 func Start(dir, name string, devices func(claim *drav1.Claim) []*drav1.Device) (*Driver, error) {
-	d := &Driver{name: name, devices: devices, server: grpc.NewServer(), prepared: map[string]bool{}, notified: make(chan *registerapi.RegistrationStatus, 16)}
+	d := &Driver{name: name, devices: devices, server: grpc.NewServer(), prepared: map[string]bool{}, notified: make(chan *registerapi.RegistrationStatus, 16),
+		changed: make(chan struct{})}
 	listener, err := net.Listen("unix", filepath.Join(dir, name+"-reg.sock"))
 	if err != nil {
 		return nil, err
 	}
 	registerapi.RegisterRegistrationServer(d.server, d)
 	drav1.RegisterDRAPluginServer(d.server, d)
+	healthv1alpha1.RegisterDRAResourceHealthServer(d.server, d)
 	go func() { _ = d.server.Serve(listener) }()
 	return d, nil
 }
@@ -54,6 +60,32 @@ func (d *Driver) Fail(fault string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fault
+}
+
+// Tell says of a device how it is.
+func (d *Driver) Tell(pool, device string, health healthv1alpha1.HealthStatus, message string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.health = []*healthv1alpha1.DeviceHealth{{Device: &healthv1alpha1.DeviceIdentifier{PoolName: pool, DeviceName: device}, Health: health, Message: message}}
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// NodeWatchResources implements healthv1alpha1.DRAResourceHealthServer.
+func (d *Driver) NodeWatchResources(_ *healthv1alpha1.NodeWatchResourcesRequest, s healthv1alpha1.DRAResourceHealth_NodeWatchResourcesServer) error {
+	for {
+		d.mu.Lock()
+		health, changed := d.health, d.changed
+		d.mu.Unlock()
+		if err := s.Send(&healthv1alpha1.NodeWatchResourcesResponse{Devices: health}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.Context().Done():
+			return nil
+		}
+	}
 }
 
 // Prepared lists the uids of the claims that are prepared.
