@@ -111,12 +111,20 @@ func (e *environment) List(ctx context.Context, gr schema.GroupResource, namespa
 }
 
 func (e *environment) Change(ctx context.Context, gr schema.GroupResource, namespace, name string, f func(kind.Object) error) (kind.Object, error) {
+	return e.change(ctx, gr, namespace, name, stored.Copy, f)
+}
+
+func (e *environment) ChangeShallow(ctx context.Context, gr schema.GroupResource, namespace, name string, f func(kind.Object) error) (kind.Object, error) {
+	return e.change(ctx, gr, namespace, name, stored.Shallow, f)
+}
+
+func (e *environment) change(ctx context.Context, gr schema.GroupResource, namespace, name string, copyOf func(kind.Object) kind.Object, f func(kind.Object) error) (kind.Object, error) {
 	r, err := e.resource(gr)
 	if err != nil {
 		return nil, err
 	}
 	o, _, err := r.Edit(ctx, r.Own(namespace, name), &verbs.Edit{Internal: true, Build: func(old *stored.Object) (kind.Object, error) {
-		obj := stored.Copy(old.Hub())
+		obj := copyOf(old.Hub())
 		return obj, f(obj)
 	}})
 	if err != nil {

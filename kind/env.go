@@ -48,5 +48,8 @@ type Env interface {
 	// Change applies f to a copy of an object and commits it, again if another writer came between. It is the server's own change: admission and the kind's
 	// rules for users (Validate, status separation) do not apply; the rules for metadata do.
 	Change(ctx context.Context, resource schema.GroupResource, namespace, name string, f func(obj Object) error) (Object, error)
+	// ChangeShallow is Change where f gets a copy of the object's own fields only (those of its metadata, spec and status are its own). What they point to is shared with
+	// readers of the state before: f sets new maps and slices, and never changes one.
+	ChangeShallow(ctx context.Context, resource schema.GroupResource, namespace, name string, f func(obj Object) error) (Object, error)
 	Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, opts metav1.DeleteOptions) (runtime.Object, error)
 }

@@ -104,7 +104,7 @@ func (r *run) workload(o client.Object) {
 		}
 	}
 	if has > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s has %d pods in the cluster; they stay where they are", w.name, has))
+		r.notes = append(r.notes, fmt.Sprintf("%s has %d %s in the cluster already, not placed anew", w.name, has, plural(has, "pod")))
 	}
 	if w.more {
 		w.next = r.add(w, w.count, has)

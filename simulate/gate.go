@@ -174,6 +174,10 @@ func (env) Change(context.Context, schema.GroupResource, string, string, func(ki
 	return nil, errNotSimulated
 }
 
+func (env) ChangeShallow(context.Context, schema.GroupResource, string, string, func(kind.Object) error) (kind.Object, error) {
+	return nil, errNotSimulated
+}
+
 func (env) Delete(context.Context, schema.GroupResource, string, string, metav1.DeleteOptions) (runtime.Object, error) {
 	return nil, errNotSimulated
 }

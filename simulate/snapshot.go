@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -172,7 +173,8 @@ func (d document) object(strict bool) (client.Object, error) {
 		return nil, nil
 	}
 	if strict {
-		err = yaml.UnmarshalStrict(d.body, o)
+		options := jsonserializer.SerializerOptions{Strict: true}
+		_, _, err = jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, client.Scheme(), client.Scheme(), options).Decode(d.body, &gvk, o)
 	} else {
 		err = json.Unmarshal(d.body, o)
 	}

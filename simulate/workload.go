@@ -72,7 +72,9 @@ func (g *gate) expand(ctx context.Context, o client.Object) (*workload, error) {
 	case *appsv1.StatefulSet:
 		adopt(g, w, o)
 		w.count = wanted(o.Spec.Replicas)
-		w.member = func(k int) (*corev1.Pod, []*corev1.PersistentVolumeClaim) { return statefulset.Member(o, "simulated", k) }
+		w.member = func(k int) (*corev1.Pod, []*corev1.PersistentVolumeClaim) {
+			return statefulset.Member(o, "simulated", k)
+		}
 	case *appsv1.DaemonSet:
 		adopt(g, w, o)
 		w.daemons(g, o)

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +73,7 @@ func bind(ctx context.Context, env kind.Env, namespace, name string, b *corev1.B
 		}
 		return assign(obj.DeepCopyObject().(kind.Object))
 	}
-	_, err := env.Change(ctx, podResource, namespace, name, assign)
+	_, err := env.ChangeShallow(ctx, podResource, namespace, name, assign)
 	return err
 }
 
@@ -92,22 +93,25 @@ func unbindable(pod *corev1.Pod, b *corev1.Binding) string {
 	return ""
 }
 
+// applyBinding changes the pod's own fields; maps and lists are set anew.
 func applyBinding(pod *corev1.Pod, b *corev1.Binding, now metav1.Time) {
 	pod.Spec.NodeName = b.Target.Name
+	pod.Status.Conditions = slices.Clone(pod.Status.Conditions)
 	pod.Status.NominatedNodeName = ""
 	pod.Annotations = withAll(pod.Annotations, b.Annotations)
 	pod.Labels = withAll(pod.Labels, b.Labels)
 	setPodCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, ObservedGeneration: pod.Generation}, now)
 }
 
+// withAll is to with all of from, in a map of its own if there are any.
 func withAll(to, from map[string]string) map[string]string {
-	if len(from) > 0 && to == nil {
-		to = map[string]string{}
+	if len(from) == 0 {
+		return to
 	}
-	for key, value := range from {
-		to[key] = value
-	}
-	return to
+	out := make(map[string]string, len(to)+len(from))
+	maps.Copy(out, to)
+	maps.Copy(out, from)
+	return out
 }
 
 func isDryRun(values []string) bool { return slices.Contains(values, metav1.DryRunAll) }

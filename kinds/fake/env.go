@@ -5,6 +5,8 @@ package fake
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -132,6 +134,32 @@ func (e *Env) Change(ctx context.Context, resource schema.GroupResource, namespa
 	kind.RoundTimes(obj) // as the gate
 	e.Put(resource.Group, resource.Resource, obj)
 	return obj, nil
+}
+
+// ChangeShallow is Change that catches who changes what is shared.
+func (e *Env) ChangeShallow(ctx context.Context, resource schema.GroupResource, namespace, name string, f func(kind.Object) error) (kind.Object, error) {
+	old, err := e.Get(ctx, resource, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	before, obj := old.DeepCopyObject(), shallow(old)
+	if err := f(obj); err != nil {
+		return nil, err
+	}
+	if !reflect.DeepEqual(before, old) {
+		return nil, fmt.Errorf("a shallow change of %s %q changed what it shares with the state before", resource.Resource, name)
+	}
+	kind.RoundTimes(obj)
+	e.Put(resource.Group, resource.Resource, obj)
+	return obj, nil
+}
+
+// shallow copies an object's own fields.
+func shallow(obj kind.Object) kind.Object {
+	from := reflect.ValueOf(obj).Elem()
+	to := reflect.New(from.Type())
+	to.Elem().Set(from)
+	return to.Interface().(kind.Object)
 }
 
 // Delete forgets an object.

@@ -29,7 +29,8 @@ func (Escalation) Name() string { return "RBACEscalation" }
 
 // Validate refuses escalation.
 func (Escalation) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
-	if r.Operation != admissionv1.Create && r.Operation != admissionv1.Update || slices.Contains(r.User.GetGroups(), user.SystemPrivilegedGroup) || onlyCollectable(r) {
+	if r.Operation != admissionv1.Create && r.Operation != admissionv1.Update || r.Ref.Group != rbacv1.GroupName ||
+		slices.Contains(r.User.GetGroups(), user.SystemPrivilegedGroup) || onlyCollectable(r) {
 		return nil
 	}
 	c := check{ctx, env, r}
