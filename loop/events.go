@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -28,6 +29,7 @@ const (
 	objectEventBurst = 25               // Events at once about one object
 	objectEventEvery = 5 * time.Minute  // and one more in each such time
 	eventAttempts    = 4
+	tellEvery        = 10 * time.Second // how often dropped Events are logged at most
 )
 
 // RecorderConfig is what a recorder needs.
@@ -45,8 +47,11 @@ type Recorder struct {
 	config RecorderConfig
 	todo   chan *occurrence
 
+	dropped atomic.Int64 // since that was told last
+
 	// What follows belongs to Run. What happened is known by its identity only: there are recorders by the dozen, and what they remember is large.
-	last    int64 // the newest name suffix
+	told    time.Time // when dropped Events were logged last
+	last    int64     // the newest name suffix
 	seed    maphash.Seed
 	written map[identity]writing
 	similar map[identity]*similarity
@@ -105,7 +110,7 @@ func (r *Recorder) EventAbout(about corev1.ObjectReference, kind, reason, messag
 	select {
 	case r.todo <- &occurrence{about, kind, reason, message}:
 	default:
-		r.config.Log.Warn("event dropped: too many wait to be written", "object", about.Name, "reason", reason, "message", message)
+		r.dropped.Add(1) // Run tells
 	}
 }
 
@@ -115,6 +120,7 @@ func (r *Recorder) Run(ctx context.Context) {
 		select {
 		case o := <-r.todo:
 			r.record(ctx, *o)
+			r.tellDropped()
 			continue
 		case <-ctx.Done():
 		}
@@ -130,6 +136,16 @@ func (r *Recorder) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// tellDropped logs, from time to time, how many Events were dropped.
+func (r *Recorder) tellDropped() {
+	now := r.config.Clock.Now()
+	if r.dropped.Load() == 0 || now.Sub(r.told) < tellEvery {
+		return
+	}
+	r.told = now
+	r.config.Log.Warn("events dropped: too many wait to be written", "component", r.config.Component, "count", r.dropped.Swap(0))
 }
 
 func (r *Recorder) record(ctx context.Context, o occurrence) {
