@@ -72,12 +72,17 @@ func (s *Scheduler) Try(ctx context.Context, flush func(context.Context)) (*Tria
 	}
 	t := &Trial{s, ctx, flush}
 	t.settle()
-	for _, source := range s.config.Sources {
-		if s.policies.Demand() {
-			s.readOnce(ctx, source)
+	return t, nil
+}
+
+// Measure reads the numbers about nodes that policies ask for, which Run does now and then.
+func (t *Trial) Measure() {
+	t.settle()
+	for _, source := range t.s.config.Sources {
+		if t.s.policies.Demand() {
+			t.s.readOnce(t.ctx, source)
 		}
 	}
-	return t, nil
 }
 
 // settle has all happen that follows from what was done.

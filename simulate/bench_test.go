@@ -1,6 +1,7 @@
 package simulate_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -69,6 +70,21 @@ func BenchmarkFit(b *testing.B) {
 		r, err := simulate.Run(b.Context(), c, simulate.Options{Seed: 1, Manifest: deployment(b, 1), Fit: 10000})
 		if err != nil || r.Fit.More != 10000 {
 			b.Fatal(err, r.Fit)
+		}
+	}
+}
+
+// BenchmarkLoad reads the snapshot of such a cluster.
+func BenchmarkLoad(b *testing.B) {
+	var file bytes.Buffer
+	if err := many(5000, 50000).Save(&file); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(file.Len()))
+	for b.Loop() {
+		c, err := simulate.Load(bytes.NewReader(file.Bytes()))
+		if err != nil || len(c.Objects) != 55000 {
+			b.Fatal(err)
 		}
 	}
 }

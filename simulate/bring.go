@@ -255,6 +255,7 @@ func (r *run) comeBack(v departed) {
 }
 
 func (r *run) all() error {
+	r.trial.Measure()
 	if err := r.trial.Rest(); err != nil { // what waits in the cluster was there first
 		return err
 	}
@@ -265,6 +266,7 @@ func (r *run) all() error {
 	if err := r.bring(); err != nil {
 		return err
 	}
+	r.trial.Measure() // policies of the manifest may want numbers, too
 	if err := r.rest(); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ var kinds = map[string]string{
 	"daemonset": "daemonset", "daemonsets": "daemonset", "ds": "daemonset", "job": "job", "jobs": "job",
 	"podgroup": "podgroup", "podgroups": "podgroup",
 	"pvc": "pvc", "persistentvolumeclaim": "pvc", "persistentvolumeclaims": "pvc", "node": "node", "nodes": "node", "no": "node",
+	"namespace": "namespace", "namespaces": "namespace", "ns": "namespace",
 }
 
 // ParseObject reads KIND/NAME, or KIND NAME, with kubectl's names for kinds.
@@ -116,6 +117,9 @@ func (g *gatherer) object(kind, name string) error {
 	case "node":
 		g.namespace = ""
 		o, err = core.Nodes().Get(g.ctx, name, get)
+	case "namespace":
+		g.namespace = ""
+		o, err = core.Namespaces().Get(g.ctx, name, get)
 	case "deployment":
 		o, err = apps.Deployments(g.namespace).Get(g.ctx, name, get)
 	case "replicaset":

@@ -129,6 +129,6 @@ func node(f Facts, n *corev1.Node) Report {
 			running++
 		}
 	}
-	r.State += fmt.Sprintf(", %d pods run there", running)
+	r.State += fmt.Sprintf(", %s running there", times(running, "pod"))
 	return r
 }

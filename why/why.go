@@ -4,7 +4,7 @@
 // a pod without a node. [Explain] turns that into a [Report]; it is a pure function, reads no clock and works on what any Kubernetes API server says. Times in the
 // API are whole seconds, so durations are too. It only reads, and one request that is refused costs a line of the report, not the report.
 //
-// It explains pods in detail and Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, PodGroups, PersistentVolumeClaims and Nodes briefly: of the pods behind them it says
+// It explains pods in detail and Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, PodGroups, PersistentVolumeClaims, Nodes and Namespaces briefly: of the pods behind them it says
 // what they wait for and which to ask about next.
 package why
 
@@ -91,6 +91,8 @@ func Explain(f Facts) Report {
 		r = claim(f, o)
 	case *corev1.Node:
 		r = node(f, o)
+	case *corev1.Namespace:
+		r = namespace(f, o)
 	}
 	r.Namespace, r.Unknown = f.Object.GetNamespace(), f.Unknown
 	slices.SortStableFunc(r.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
