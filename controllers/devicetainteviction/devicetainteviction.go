@@ -7,15 +7,10 @@ package devicetainteviction
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	claims "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/yare-project/yare/client"
@@ -215,18 +210,5 @@ func tolerated(list []resourcev1.DeviceToleration, t resourcev1.DeviceTaint) (ho
 
 func (c *controller) evict(ctx context.Context, p *corev1.Pod) error {
 	c.in.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.in.Clock.Now()),
-		Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint"}}}})
-	if err != nil {
-		return err
-	}
-	if _, err := c.api.Patch(ctx, p.Namespace, p.Name, types.StrategicMergePatchType, body, "status"); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("mark pod as disrupted: %w", err)
-	}
-	err = c.api.Delete(ctx, p.Namespace, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	return pod.Evict(ctx, c.api, p, c.in.Clock.Now(), "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint")
 }

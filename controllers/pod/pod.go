@@ -1,5 +1,5 @@
 // Package pod holds the facts about Pods that several controllers judge by: ready, available, active, and which to delete first.
-// Everything is pure.
+// Everything but Evict is pure.
 package pod
 
 import (

@@ -6,16 +6,11 @@ package tainteviction
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/controllers/pod"
@@ -137,18 +132,5 @@ func matches(o *corev1.Toleration, t *corev1.Taint) bool {
 
 func (c *controller) evict(ctx context.Context, p *corev1.Pod) error {
 	c.in.Event(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod "+loop.KeyOf(p).String())
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []corev1.PodCondition{{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.in.Clock.Now()),
-		Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}}}})
-	if err != nil {
-		return err
-	}
-	if _, err := c.api.Patch(ctx, p.Namespace, p.Name, types.StrategicMergePatchType, body, "status"); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("mark pod as disrupted: %w", err)
-	}
-	err = c.api.Delete(ctx, p.Namespace, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	return pod.Evict(ctx, c.api, p, c.in.Clock.Now(), "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
 }
