@@ -79,7 +79,7 @@ func (f *flags) resolve() (*server.Config, error) {
 		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", f.logLevel)
 	}
 	c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	klog.SetSlogLogger(c.Log) // what libraries of Kubernetes log
+	klog.SetSlogLogger(slog.New(libraryLog{c.Log.Handler()}))
 	for _, a := range []struct {
 		flag, text string
 		into       *netip.Addr
