@@ -80,6 +80,7 @@ func (s *Scheduler) podAssigned(obj *corev1.Pod) {
 	}
 	s.placed[obj.UID] = p
 	s.groups.settle(p)
+	s.grown(p)
 	s.nodes.AddPod(p, obj.Spec.NodeName)
 	if kind := kindOf(before, p); kind != 0 {
 		s.wake(&framework.Event{Kind: kind, Pod: p, Slot: p.Node()})

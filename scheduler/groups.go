@@ -177,14 +177,18 @@ func (s *Scheduler) groupChanged(new *schedulingv1alpha2.PodGroup, key types.Nam
 
 // joined takes in a pod that came to the queue.
 func (s *Scheduler) joined(it *item) {
-	g := s.groups.of(it.pod)
-	if g == nil {
+	if s.groups.of(it.pod) == nil {
 		return
 	}
-	if g.object != nil && g.pods() == g.least() {
-		s.openGate(g) // it was the one that the others waited for, even if something else holds it back
-	}
+	s.grown(it.pod)
 	s.tellGate(it)
+}
+
+// grown looks whether a new pod of a group was the one that the others waited for, even if something else holds it back, or it has a node already.
+func (s *Scheduler) grown(p *framework.Pod) {
+	if g := s.groups.of(p); g != nil && g.object != nil && g.pods() == g.least() {
+		s.openGate(g)
+	}
 }
 
 // openGate has the gated pods of a group ask again whether they may be queued.
