@@ -173,6 +173,11 @@ func (m *Manager) prepareWith(ctx context.Context, name string, list []*claim) e
 // undo has drivers undo claims, and forgets those that all drivers have undone.
 func (m *Manager) undo(ctx context.Context, list []*claim) error {
 	names, by := byDriver(list)
+	m.mu.Lock()
+	for _, c := range list {
+		c.prepared = false // some drivers may undo it and others fail: whoever comes to use it meanwhile has it prepared anew
+	}
+	m.mu.Unlock()
 	failed := map[*claim]bool{}
 	var errs []error
 	for _, name := range names {
