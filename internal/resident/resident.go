@@ -35,9 +35,10 @@ const (
 	rest = 5
 	// Garbage may grow to as many percent of what is in use before it is collected: while the process is busy, and otherwise. Collecting half
 	// as often saves a busy server a tenth of its processor time. But garbage also scatters what stays in use over the memory that both took, most of
-	// which then can't be given back: a large heap is collected when there is as much garbage as busyGarbage.
-	busyGrowth, quietGrowth = 200, 75
-	busyGarbage             = 160 << 20
+	// which then can't be given back: a large heap is collected when there is as much garbage as busyGarbage, though never sooner than at largeGrowth: what a collection
+	// costs grows with what is in use.
+	busyGrowth, largeGrowth, quietGrowth = 200, 100, 75
+	busyGarbage                          = 160 << 20
 )
 
 // Run keeps memory in step with load until ctx ends: it has garbage collected seldom while the process is busy, and gives memory back whenever it
@@ -86,7 +87,7 @@ func (t *trimmer) now(total, live uint64) (trim bool, growth int) {
 	t.last = total
 	if grown > busy {
 		t.due, t.quiet = true, 0
-		return false, int(min(max(100*busyGarbage/max(live, 1), quietGrowth), busyGrowth))
+		return false, int(min(max(100*busyGarbage/max(live, 1), largeGrowth), busyGrowth))
 	}
 	if grown > quiet {
 		t.quiet = 0
