@@ -183,15 +183,6 @@ func (r *route) flag(name string) bool {
 // streams tells a request that may last from one that must be answered in time.
 func (r *route) streams() bool { return r.verb == "watch" || r.connect != nil || r.lasts }
 
-// mutating tells a request that changes something.
-func (r *route) mutating() bool {
-	switch r.verb {
-	case "get", "list", "watch", "head", "options":
-		return false
-	}
-	return true
-}
-
 // selectedName is the one name that a list or watch selects: permission for that name is enough.
 func (r *route) selectedName() string {
 	if !narrows(r.verb) {

@@ -3,21 +3,9 @@ package dns
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/yare-project/yare/client"
-	"github.com/yare-project/yare/loop"
 )
-
-// Reads is what the server watches.
-func Reads() []loop.Access {
-	verbs := []string{"get", "list", "watch"}
-	return []loop.Access{
-		{GroupResource: schema.GroupResource{Resource: "namespaces"}, Verbs: verbs},
-		{GroupResource: schema.GroupResource{Resource: "services"}, Verbs: verbs},
-		{GroupResource: schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}, Verbs: verbs},
-	}
-}
 
 const (
 	byClusterIP = "dns/cluster-ip"

@@ -21,13 +21,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/knftables"
 
 	"github.com/yare-project/yare/client"
-	"github.com/yare-project/yare/loop"
 )
 
 const (
@@ -53,14 +51,6 @@ type Config struct {
 	NFT func(knftables.Family, string) (knftables.Interface, error)
 	// Conntrack forgets UDP flows; nil means the kernel's.
 	Conntrack Conntrack
-}
-
-// Reads is what the proxy watches.
-func Reads() []loop.Access {
-	return []loop.Access{
-		{GroupResource: corev1.Resource("services")}, {GroupResource: corev1.Resource("nodes")},
-		{GroupResource: schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}},
-	}
 }
 
 const byService = "proxy/service"

@@ -48,6 +48,9 @@ func (p *plane) declareLoops(context.Context) error {
 	if err := p.keepFlows(l); err != nil {
 		return err
 	}
+	for _, n := range l.runtime.Graph() {
+		c.Log.Debug("loop", "reads -> writes", n)
+	}
 	p.loops = l
 	if c.APIOnly {
 		return nil

@@ -48,12 +48,6 @@ type Handler struct {
 	current *snapshot
 }
 
-// Handles says whether a path is one of discovery's: the gate sends those here.
-func Handles(path string) bool {
-	_, ok := parse(path)
-	return ok
-}
-
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := parse(r.URL.Path)
 	if !ok {

@@ -32,8 +32,7 @@ func Descriptor() loop.Descriptor {
 }
 
 const (
-	byPool  = "pool"  // slices, and claims with devices, by driver and pool
-	byClaim = "claim" // pods, by the claims that they use
+	byPool = "pool" // slices, and claims with devices, by driver and pool
 )
 
 type controller struct {
@@ -62,13 +61,7 @@ func start(in loop.Inputs) (loop.Reconcile, error) {
 		}
 		return out
 	})
-	c.pods.AddIndex(byClaim, func(p *corev1.Pod) []string {
-		var out []string
-		for _, name := range namesOf(p) {
-			out = append(out, p.Namespace+"/"+name)
-		}
-		return out
-	})
+	c.pods.AddIndex(pod.ByClaim, pod.ClaimsOf)
 	c.slices.OnChange(func(old, new *resourcev1.ResourceSlice) {
 		if !tainted(old) && !tainted(new) {
 			return
@@ -84,25 +77,11 @@ func start(in loop.Inputs) (loop.Reconcile, error) {
 		}
 	})
 	c.pods.OnChange(func(old, new *corev1.Pod) {
-		if new != nil && new.DeletionTimestamp == nil && new.Spec.NodeName != "" && len(namesOf(new)) > 0 && (old == nil || old.Spec.NodeName == "") {
+		if new != nil && new.DeletionTimestamp == nil && new.Spec.NodeName != "" && len(pod.Claims(new)) > 0 && (old == nil || old.Spec.NodeName == "") {
 			in.Enqueue(loop.KeyOf(new))
 		}
 	})
 	return c.reconcile, nil
-}
-
-// namesOf are the claims that a pod uses.
-func namesOf(p *corev1.Pod) []string {
-	var out []string
-	for i := range p.Spec.ResourceClaims {
-		if name, _, err := claims.Name(p, &p.Spec.ResourceClaims[i]); err == nil && name != nil {
-			out = append(out, *name)
-		}
-	}
-	if e := p.Status.ExtendedResourceClaimStatus; e != nil {
-		out = append(out, e.ResourceClaimName)
-	}
-	return out
 }
 
 func tainted(s *resourcev1.ResourceSlice) bool {
@@ -118,7 +97,7 @@ func tainted(s *resourcev1.ResourceSlice) bool {
 }
 
 func (c *controller) claimChanged(claim *resourcev1.ResourceClaim) {
-	for _, p := range c.pods.By(byClaim, claim.Namespace+"/"+claim.Name) {
+	for _, p := range c.pods.By(pod.ByClaim, claim.Namespace+"/"+claim.Name) {
 		c.in.Enqueue(loop.KeyOf(p))
 	}
 }
@@ -129,7 +108,7 @@ func (c *controller) reconcile(ctx context.Context, key loop.Key) (loop.Result, 
 		return loop.Result{}, nil
 	}
 	leaves, at := false, time.Time{}
-	for _, name := range namesOf(p) {
+	for _, name := range pod.Claims(p) {
 		claim, ok := c.claims.Get(p.Namespace, name)
 		if !ok || claim.Status.Allocation == nil || !claims.IsReservedForPod(p, claim, false) {
 			continue

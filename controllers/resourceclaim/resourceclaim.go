@@ -9,16 +9,15 @@ package resourceclaim
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	claims "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/controllers/owned"
+	"github.com/yare-project/yare/controllers/pod"
 	"github.com/yare-project/yare/loop"
 )
 
@@ -42,7 +41,6 @@ func Descriptor() loop.Descriptor {
 
 const (
 	byOwner    = "owner"    // claims, by the uid of their controller
-	byClaim    = "claim"    // pods, by the claims that they use
 	byTemplate = "template" // pods, by the templates that they name
 )
 
@@ -67,13 +65,7 @@ func start(in loop.Inputs) (loop.Reconcile, error) {
 		}
 		return nil
 	})
-	c.pods.AddIndex(byClaim, func(p *corev1.Pod) []string {
-		var out []string
-		for _, name := range namesOf(p) {
-			out = append(out, p.Namespace+"/"+name)
-		}
-		return out
-	})
+	c.pods.AddIndex(pod.ByClaim, pod.ClaimsOf)
 	c.pods.AddIndex(byTemplate, func(p *corev1.Pod) []string {
 		var out []string
 		for i := range p.Spec.ResourceClaims {
@@ -94,20 +86,6 @@ func start(in loop.Inputs) (loop.Reconcile, error) {
 	return c.reconcile, nil
 }
 
-// namesOf are the claims that a pod uses, as far as they are made.
-func namesOf(p *corev1.Pod) []string {
-	var out []string
-	for i := range p.Spec.ResourceClaims {
-		if name, _, err := claims.Name(p, &p.Spec.ResourceClaims[i]); err == nil && name != nil && !slices.Contains(out, *name) {
-			out = append(out, *name)
-		}
-	}
-	if e := p.Status.ExtendedResourceClaimStatus; e != nil {
-		out = append(out, e.ResourceClaimName)
-	}
-	return out
-}
-
 // podKey is the key of a pass over a pod. A claim's name has no slash.
 func podKey(p *corev1.Pod) loop.Key { return loop.Key{Namespace: p.Namespace, Name: "pod/" + p.Name} }
 
@@ -117,7 +95,7 @@ func (c *controller) podChanged(old, new *corev1.Pod) {
 			continue
 		}
 		if p != new || done(p) {
-			for _, name := range namesOf(p) {
+			for _, name := range pod.Claims(p) {
 				c.in.Enqueue(loop.Key{Namespace: p.Namespace, Name: name})
 			}
 		}
@@ -130,7 +108,7 @@ func (c *controller) podChanged(old, new *corev1.Pod) {
 func (c *controller) claimChanged(old, new *resourcev1.ResourceClaim) {
 	claim := client.Newest(old, new)
 	c.in.Enqueue(loop.KeyOf(claim))
-	for _, p := range c.pods.By(byClaim, claim.Namespace+"/"+claim.Name) {
+	for _, p := range c.pods.By(pod.ByClaim, claim.Namespace+"/"+claim.Name) {
 		c.in.Enqueue(podKey(p))
 	}
 	if o := metav1.GetControllerOfNoCopy(claim); o != nil && o.Kind == "Pod" {

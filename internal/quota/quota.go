@@ -48,12 +48,6 @@ func CountName(gr schema.GroupResource) corev1.ResourceName {
 	return corev1.ResourceName(countPrefix + gr.String())
 }
 
-// Counted is the resource that a count/ name is about.
-func Counted(name corev1.ResourceName) (schema.GroupResource, bool) {
-	rest, ok := strings.CutPrefix(string(name), countPrefix)
-	return schema.ParseGroupResource(rest), ok
-}
-
 // Ignored are resources that no quota counts: they are answered, not kept, or come and go by themselves.
 func Ignored(gr schema.GroupResource) bool {
 	return gr.Resource == "events" || gr.Group == "" && (gr.Resource == "bindings" || gr.Resource == "componentstatuses")

@@ -128,17 +128,6 @@ func Port[N ~int | ~int32](n N, path *field.Path) field.ErrorList {
 	return Invalid(n, path, validation.IsValidPortNum(int(n)))
 }
 
-// PortOrName checks a port given by number or by the name of a container's port.
-func PortOrName(p intstr.IntOrString, path *field.Path) field.ErrorList {
-	if p.Type == intstr.Int {
-		return Port(p.IntVal, path)
-	}
-	if p.StrVal == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	return Invalid(p.StrVal, path, validation.IsValidPortName(p.StrVal))
-}
-
 // IntOrPercent checks a whole number of at least 0, or a percentage of at most 100.
 func IntOrPercent(v intstr.IntOrString, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

@@ -95,9 +95,6 @@ func (r *Runtime) SetPodCIDRs(cidrs []netip.Prefix) error {
 	return cni.Write(c)
 }
 
-// Done is closed when the runtime is no longer supervised: after Stop or Remove.
-func (r *Runtime) Done() <-chan struct{} { return r.done }
-
 func (r *Runtime) connectExternal(ctx context.Context) error {
 	r.endpoint = r.cfg.Endpoint
 	if !strings.Contains(r.endpoint, "://") {
