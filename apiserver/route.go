@@ -175,9 +175,10 @@ func connectSub(k *kind.Kind, sub string) *kind.ErasedSub {
 	return nil
 }
 
+// flag is a boolean of the query: anything but false and 0 sets it, as in Kubernetes.
 func (r *route) flag(name string) bool {
 	v, set := r.query[name]
-	return set && (v[0] == "" || v[0] == "1" || strings.EqualFold(v[0], "true"))
+	return set && v[0] != "0" && !strings.EqualFold(v[0], "false")
 }
 
 // streams tells a request that may last from one that must be answered in time.

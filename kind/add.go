@@ -152,6 +152,10 @@ func (e eraser[T]) functions(k *Kind, def Def[T]) {
 	if def.Warn != nil {
 		k.Warn = func(a, b Object) []string { return def.Warn(e.typed(a), e.typed(b)) }
 	}
+	if t := def.Template; t != nil {
+		k.TemplateKey = func(o Object) uint64 { return t.Key(e.typed(o)) }
+		k.Share = func(obj, like Object) bool { return t.Share(e.typed(obj), e.typed(like)) }
+	}
 	if def.Assign != nil {
 		k.Assign = func(env Env, taken func(pool, value string) bool, a, b Object) field.ErrorList {
 			return def.Assign(env, taken, e.typed(a), e.typed(b))

@@ -35,6 +35,9 @@ type Kind struct {
 	ValidateName   func(name string, prefix bool) []string
 	Warn           func(new, old Object) []string
 
+	TemplateKey func(obj Object) uint64
+	Share       func(obj, like Object) bool
+
 	FieldRefusal    string
 	AnyGenerateName bool
 

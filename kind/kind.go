@@ -101,6 +101,9 @@ type Def[T any] struct {
 	// AnyGenerateName lets an update set a metadata.generateName that ValidateName would not let a create have; it changes nothing any more.
 	AnyGenerateName bool
 
+	// Template says what objects have in common that are made in numbers. Nil: nothing.
+	Template *Template[T]
+
 	// Columns of kubectl's table after Name and before Age, both of which the engine adds unless NoAge.
 	Columns []Column[T]
 	NoAge   bool
@@ -167,6 +170,15 @@ type Def[T any] struct {
 
 	// Answer makes the kind virtual: a create is answered and nothing is stored (SubjectAccessReview, TokenReview).
 	Answer func(ctx context.Context, env Env, obj *T) (*T, error)
+}
+
+// Template is for a kind whose objects are mostly made in numbers from few templates: they share memory, and what is the same is judged once.
+type Template[T any] struct {
+	// Key is equal for objects of one template, and mostly different for those of others.
+	Key func(obj *T) uint64
+	// Share gives obj, which is complete, the memory of like where both say the same. It reports whether Validate on creation and Warn, neither of
+	// which found anything about like, find nothing about obj either. like is shared and must not be changed.
+	Share func(obj, like *T) bool
 }
 
 // Claim is a value that one object of a kind holds exclusively, such as {"ip", "10.43.0.10"} or {"port/TCP", "30080"}.

@@ -87,17 +87,31 @@ func (r *Resource) judgeNew(ctx context.Context, rq *Request, a *kind.AdmissionR
 		r.Kind.Prepare(obj, nil)
 	}
 	r.round(obj)
-	errs := append(r.validateMeta(obj), r.check(rq, obj, nil)...)
+	judged := r.templates.share(r.Kind, obj) && rq.Version.Validate == nil
+	errs := r.validateMeta(obj)
+	if !judged {
+		errs = append(errs, r.check(rq, obj, nil)...)
+	}
 	rq.Trace.Mark("validate")
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
-	if r.Kind.Warn != nil {
-		for _, text := range r.Kind.Warn(obj, nil) {
-			rq.Warn(text)
-		}
+	if !judged && r.warn(rq, obj, nil) == 0 {
+		r.templates.keep(r.Kind, obj)
 	}
 	return r.admit(ctx, rq, a)
+}
+
+// warn tells the client what the kind warns of; it returns how much that is.
+func (r *Resource) warn(rq *Request, obj, old kind.Object) int {
+	if r.Kind.Warn == nil {
+		return 0
+	}
+	texts := r.Kind.Warn(obj, old)
+	for _, text := range texts {
+		rq.Warn(text)
+	}
+	return len(texts)
 }
 
 // check validates a whole object by the rules of its kind, then by those of the version that the request came through.

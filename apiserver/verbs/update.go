@@ -251,6 +251,9 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 		prepare(obj, old)
 	}
 	r.round(obj)
+	if r.Kind.Share != nil && e.Sub == "" && !e.Internal {
+		r.Kind.Share(obj, old) // what did not change is also compared in no time
+	}
 	r.count(obj, old)
 	errs := r.validateMetaUpdate(obj, old)
 	if validate != nil {
@@ -263,10 +266,8 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 	if e.Internal {
 		return nil
 	}
-	if r.Kind.Warn != nil && e.Sub == "" {
-		for _, text := range r.Kind.Warn(obj, old) {
-			rq.Warn(text)
-		}
+	if e.Sub == "" {
+		r.warn(rq, obj, old)
 	}
 	return r.admit(ctx, rq, a)
 }

@@ -80,6 +80,7 @@ type Resource struct {
 	scaleFields *apply.Managers
 	streams     streams
 	carriers    carriers
+	templates   templates
 	seal        *sealing // nil: plain on disk
 	// lookup finds the resource of an attendant.
 	lookup func(schema.GroupResource) (*Resource, bool)

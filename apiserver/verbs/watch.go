@@ -41,6 +41,7 @@ type Watch struct {
 	start     store.Revision
 	sendEnd   bool // the bookmark that ends the initial events is due
 	bookmarks bool
+	awaited   bool // start has yet to come
 	ended     bool
 	failed    *Event // why the watch could not start
 	buffer    []Event
@@ -69,15 +70,15 @@ func (r *Resource) Watch(ctx context.Context, rq *Request, opts *metav1.ListOpti
 }
 
 func checkWatchOptions(o *metav1.ListOptions) error {
-	switch {
-	case o.SendInitialEvents != nil || o.ResourceVersionMatch != "":
-		if err := invalidList(o, true); err != nil {
-			return err
-		}
-	case o.Continue != "":
-		return apierrors.NewBadRequest("continue is forbidden for watch")
+	if o.SendInitialEvents == nil && o.ResourceVersionMatch == "" && o.Continue == "" {
+		return nil
 	}
-	return nil
+	checked := *o
+	if o.Continue != "" && o.SendInitialEvents == nil && o.ResourceVersionMatch == "" {
+		// There is no next page of changes. What Kubernetes answers is that of its defaults for a watch.
+		checked.SendInitialEvents, checked.ResourceVersionMatch = new(bool), metav1.ResourceVersionMatchNotOlderThan
+	}
+	return invalidList(&checked, true)
 }
 
 func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
@@ -92,12 +93,17 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 	if opts.SendInitialEvents != nil {
 		initial = *opts.SendInitialEvents
 	}
-	if rev > 0 {
-		if err := w.reach(ctx, rev, opts.SendInitialEvents != nil); err != nil {
-			return err
+	w.start = rev
+	if rev > w.r.Store.Revision() {
+		if opts.SendInitialEvents == nil {
+			w.awaited = true
+			return nil
+		}
+		if err := w.r.fresh(ctx, rev); err != nil {
+			w.fail(err)
+			return nil
 		}
 	}
-	w.start = rev
 	if initial || rev == 0 {
 		snap := w.r.table.Snapshot()
 		w.start = snap.Revision()
@@ -109,6 +115,11 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 			w.sendEnd = opts.SendInitialEvents != nil && w.bookmarks
 		}
 	}
+	return w.follow()
+}
+
+// follow begins to read the changes after start.
+func (w *Watch) follow() error {
 	source, err := w.r.table.Watch(w.start)
 	switch {
 	case err == nil:
@@ -124,16 +135,14 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 	return nil
 }
 
-// reach waits for a revision that is not visible yet: for a bounded time if the client wants that state first, else for as long as it watches.
-func (w *Watch) reach(ctx context.Context, rev store.Revision, state bool) error {
-	if state {
-		return w.r.fresh(ctx, rev)
+// arrive waits until start is there: as long as the client watches, which learns nothing meanwhile, as in Kubernetes.
+func (w *Watch) arrive(ctx context.Context) error {
+	if err := w.r.table.WaitFor(ctx, w.start); err != nil && ctx.Err() != nil {
+		return ctx.Err()
 	}
-	if w.r.Store.Revision() >= rev {
-		return nil
-	}
-	if err := w.r.table.WaitFor(ctx, rev); err != nil && ctx.Err() != nil {
-		return tooLarge(rev, w.r.Store.Revision())
+	w.awaited = false
+	if err := w.follow(); err != nil {
+		w.fail(err)
 	}
 	return nil
 }
@@ -149,6 +158,12 @@ func (w *Watch) collect(snap store.Snapshot) []*stored.Object {
 // last event said why if it was an error. ctx's error when it ends first.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	w.buffer = w.buffer[:0]
+	if w.awaited {
+		if err := w.arrive(ctx); err != nil {
+			return nil, err
+		}
+		w.buffer = w.buffer[:0]
+	}
 	if w.failed != nil {
 		w.buffer, w.failed = append(w.buffer, *w.failed), nil
 		return w.buffer, nil

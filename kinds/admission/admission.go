@@ -15,7 +15,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/internal/quota"
@@ -26,8 +25,6 @@ import (
 type Config struct {
 	// Clock is for waiting for the default service account of a new namespace; the real one when nil.
 	Clock clock.Clock
-	// Suffix makes the random end of a generated volume name; random when nil.
-	Suffix func() string
 	// Quota is shared with the loop that counts what quotas allow; one of its own when nil, which is right where no such loop runs.
 	Quota *quota.Ledger
 	// Choice is which plugins run, and File the path of an AdmissionConfiguration (apiserver.config.k8s.io/v1) that configures them. Optional.
@@ -57,9 +54,6 @@ func New(cfg Config) ([]kind.Mutator, []kind.Validator) {
 func (cfg Config) withDefaults() Config {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
-	}
-	if cfg.Suffix == nil {
-		cfg.Suffix = func() string { return rand.String(5) }
 	}
 	if cfg.Quota == nil {
 		cfg.Quota = quota.NewLedger()

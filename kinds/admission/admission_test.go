@@ -59,7 +59,7 @@ func update(plural, group, sub string, obj, old kind.Object) *kind.AdmissionRequ
 func admit(env kind.Env, r *kind.AdmissionRequest) ([]string, error) {
 	var warnings []string
 	r.Warn = func(text string) { warnings = append(warnings, text) }
-	mutators, validators := admission.New(admission.Config{Suffix: func() string { return "xxxxx" }, Clock: clock.RealClock{}})
+	mutators, validators := admission.New(admission.Config{Clock: clock.RealClock{}})
 	for _, m := range mutators {
 		if err := m.Mutate(context.Background(), env, r); err != nil {
 			return warnings, err
@@ -137,8 +137,8 @@ func TestServiceAccountMountsAToken(t *testing.T) {
 	if _, err := admit(world(), create("pods", "", p)); err != nil {
 		t.Fatal(err)
 	}
-	mount := corev1.VolumeMount{Name: "kube-api-access-xxxxx", ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}
-	want := corev1.Volume{Name: "kube-api-access-xxxxx", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o644), Sources: []corev1.VolumeProjection{
+	mount := corev1.VolumeMount{Name: "kube-api-access-s6vf8", ReadOnly: true, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}
+	want := corev1.Volume{Name: "kube-api-access-s6vf8", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: ptr.To[int32](0o644), Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To[int64](3607)}},
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}}}}},

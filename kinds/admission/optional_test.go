@@ -43,7 +43,7 @@ type gate struct {
 // with builds the default plugins and those that are named; file is the text of an AdmissionConfiguration's plugins, if any.
 func with(t *testing.T, file string, enable ...string) *gate {
 	t.Helper()
-	cfg := admission.Config{Suffix: func() string { return "xxxxx" }, Clock: testclock.NewFakeClock(time.Unix(1e9, 0)), Choice: admission.Choice{Enable: enable}}
+	cfg := admission.Config{Clock: testclock.NewFakeClock(time.Unix(1e9, 0)), Choice: admission.Choice{Enable: enable}}
 	g := &gate{t: t, env: world()}
 	cfg.Provision = func(_ context.Context, name string) error {
 		g.env.Put("", "namespaces", &corev1.Namespace{ObjectMeta: meta("", name)})

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ func (s serviceAccount) Mutate(ctx context.Context, env kind.Env, r *kind.Admiss
 		return lookupFailed(r, pod.Spec.ServiceAccountName, err)
 	}
 	if automount(account, pod) {
-		mountToken(pod, s.Suffix)
+		mountToken(pod, volumeSuffix(account))
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
@@ -144,7 +145,7 @@ func automount(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 }
 
 // mountToken mounts the token volume into every container that has nothing at its path, and adds the volume if the pod has none.
-func mountToken(pod *corev1.Pod, suffix func() string) {
+func mountToken(pod *corev1.Pod, suffix string) {
 	name := ""
 	for _, v := range pod.Spec.Volumes {
 		if strings.HasPrefix(v.Name, tokenVolume) {
@@ -154,7 +155,7 @@ func mountToken(pod *corev1.Pod, suffix func() string) {
 	}
 	exists := name != ""
 	if !exists {
-		name = tokenVolume + suffix()
+		name = tokenVolume + suffix
 	}
 	needed := false
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -170,6 +171,21 @@ func mountToken(pod *corev1.Pod, suffix func() string) {
 	if needed && !exists {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenSource()}})
 	}
+}
+
+// volumeSuffix ends the name of the volume with an account's token, in the form of a generated name. It is one for all pods of an account, so that pods
+// of one template say the same and share memory; a name need not differ from those in other pods.
+func volumeSuffix(account *corev1.ServiceAccount) string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789" // as in Kubernetes' generated names: they spell no words
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(account.UID))
+	sum := h.Sum64()
+	var out [5]byte
+	for i := range out {
+		out[i] = letters[sum%uint64(len(letters))]
+		sum /= uint64(len(letters))
+	}
+	return string(out[:])
 }
 
 // tokenSource is what a client in a pod expects: the token, the cluster's CA, and the pod's namespace.

@@ -19,6 +19,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	Validate:       validatePod,
 	ValidateStatus: validatePodStatus,
 	Warn:           warnPod,
+	Template:       &kind.Template[corev1.Pod]{Key: podTemplateKey, Share: sharePod},
 	Columns:        podColumns,
 	Fields:         podFields,
 	Grace:          podGrace,

@@ -1,0 +1,152 @@
+package alike_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/randfill"
+
+	"github.com/yare-project/yare/internal/alike"
+)
+
+var sharer = alike.New[corev1.PodSpec]("NodeName")
+
+func spec() corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeName:                      "n1",
+		TerminationGracePeriodSeconds: ptr.To[int64](30),
+		NodeSelector:                  map[string]string{"disk": "ssd"},
+		Tolerations:                   []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists, TolerationSeconds: ptr.To[int64](300)}},
+		Containers: []corev1.Container{{
+			Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "A", Value: "1"}},
+			Resources:     corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("1Gi")}},
+			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}},
+		}},
+		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Gi"))}}}},
+	}
+}
+
+func TestEqualSpecsShareTheirMemory(t *testing.T) {
+	a, b := spec(), spec()
+	a.NodeName = "n2"
+	if !sharer.Share(&a, &b) {
+		t.Fatal("specs that differ in the node alone are not the same")
+	}
+	if a.NodeName != "n2" {
+		t.Error("the field that is not looked at was changed")
+	}
+	if &a.Containers[0] != &b.Containers[0] || &a.Volumes[0] != &b.Volumes[0] || a.TerminationGracePeriodSeconds != b.TerminationGracePeriodSeconds ||
+		reflect.ValueOf(a.NodeSelector).Pointer() != reflect.ValueOf(b.NodeSelector).Pointer() {
+		t.Error("the specs do not share their memory")
+	}
+}
+
+func TestWhatDiffersStaysApart(t *testing.T) {
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"image":       func(s *corev1.PodSpec) { s.Containers[0].Image = "j" },
+		"environment": func(s *corev1.PodSpec) { s.Containers[0].Env[0].Value = "2" },
+		"request":     func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests["cpu"] = resource.MustParse("101m") },
+		"request's name": func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "x/y": resource.MustParse("1Gi")}
+		},
+		"way of writing it": func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests["memory"] = resource.MustParse("1073741824")
+		},
+		"port":       func(s *corev1.PodSpec) { s.Containers[0].LivenessProbe.HTTPGet.Port = intstr.FromString("80") },
+		"empty list": func(s *corev1.PodSpec) { s.Containers[0].Ports = []corev1.ContainerPort{} },
+		"one more":   func(s *corev1.PodSpec) { s.Containers = append(s.Containers, corev1.Container{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := spec(), spec()
+			change(&a)
+			want := a.DeepCopy()
+			if sharer.Share(&a, &b) {
+				t.Error("the specs count as the same")
+			}
+			if diff := cmp.Diff(*want, a); diff != "" {
+				t.Error("sharing changed what the object says:\n" + diff)
+			}
+			if diff := cmp.Diff(spec(), b); diff != "" {
+				t.Error("sharing changed the other object:\n" + diff)
+			}
+			if &a.Volumes[0] != &b.Volumes[0] {
+				t.Error("the volumes, which are equal, are not shared")
+			}
+		})
+	}
+}
+
+// TestAgreesWithReflection holds it to reflection, on random specs of which one leaf was changed or none.
+func TestAgreesWithReflection(t *testing.T) {
+	seed := rand.Uint64()
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
+	random := rand.New(rand.NewPCG(seed, 0))
+	fill := randfill.NewWithSeed(int64(seed)).NilChance(0.5).NumElements(0, 2).MaxDepth(12).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(4000), resource.DecimalSI)
+		},
+		func(v *intstr.IntOrString, c randfill.Continue) { *v = intstr.FromInt32(c.Int31n(9)) })
+	for range 500 {
+		var a corev1.PodSpec
+		fill.Fill(&a)
+		b := *a.DeepCopy()
+		if !sharer.Share(&a, &b) {
+			t.Fatalf("a copy is not the same:\n%+v", a)
+		}
+		a = *b.DeepCopy()
+		disturb(random, reflect.ValueOf(&a).Elem())
+		a.NodeName = b.NodeName
+		if want, got := reflect.DeepEqual(a, b), sharer.Share(&a, &b); want != got {
+			t.Fatalf("the same: %v by reflection, %v by sharing:\n%s", want, got, cmp.Diff(a, b))
+		}
+	}
+}
+
+// disturb changes something in v, or nothing.
+func disturb(r *rand.Rand, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		disturb(r, v.Field(r.IntN(v.NumField())))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			disturb(r, v.Elem())
+		}
+	case reflect.Slice:
+		if v.Len() > 0 {
+			disturb(r, v.Index(r.IntN(v.Len())))
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(fmt.Sprint(r.Uint32()))
+		}
+	case reflect.Int32, reflect.Int64:
+		if v.CanSet() {
+			v.SetInt(v.Int() + 1)
+		}
+	}
+}
+
+func BenchmarkShare(b *testing.B) {
+	x, y := spec(), spec()
+	fresh := x
+	b.ReportAllocs()
+	b.ReportMetric(float64(unsafe.Sizeof(x)), "B/spec")
+	for b.Loop() {
+		x = fresh
+		if !sharer.Share(&x, &y) {
+			b.Fatal("not the same")
+		}
+	}
+}
