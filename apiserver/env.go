@@ -94,20 +94,12 @@ func (e *environment) Get(ctx context.Context, gr schema.GroupResource, namespac
 	return o.Hub(), nil
 }
 
-func (e *environment) List(ctx context.Context, gr schema.GroupResource, namespace string) ([]kind.Object, error) {
+func (e *environment) List(_ context.Context, gr schema.GroupResource, namespace string) ([]kind.Object, error) {
 	r, err := e.resource(gr)
 	if err != nil {
 		return nil, err
 	}
-	l, err := r.List(ctx, r.Own(namespace, ""), &metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]kind.Object, len(l.Items))
-	for i, o := range l.Items {
-		out[i] = o.Hub()
-	}
-	return out, nil
+	return r.All(namespace)
 }
 
 func (e *environment) Change(ctx context.Context, gr schema.GroupResource, namespace, name string, f func(kind.Object) error) (kind.Object, error) {

@@ -44,6 +44,11 @@ func (x *exchange) body() ([]byte, error) {
 	if x.req.Body == nil {
 		return nil, nil
 	}
+	if w, ok := x.req.Body.(interface{ Whole() ([]byte, bool) }); ok && x.req.ContentLength > 0 { // and at most limit
+		if data, ok := w.Whole(); ok {
+			return data, nil
+		}
+	}
 	r := http.MaxBytesReader(x.w, x.req.Body, limit)
 	var data []byte
 	var err error

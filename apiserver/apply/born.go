@@ -2,12 +2,16 @@ package apply
 
 import (
 	"reflect"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
 )
+
+// shapes holds buffers in which shapes are written.
+var shapes = sync.Pool{New: func() any { b := make([]byte, 0, 512); return &b }}
 
 // objectShaper writes the shape of a kind's new objects. nil: it is not known.
 type objectShaper []part
@@ -49,19 +53,18 @@ func metadata() shaper {
 	return out
 }
 
-// shapeOf is the shape of a new object. false: it is not known, or live is not the empty object that a creation starts from.
-func (m *Managers) shapeOf(live, obj kind.Object) (string, bool) {
+// shapeOf appends the shape of a new object to dst. false: it is not known, or live is not the empty object that a creation starts from.
+func (m *Managers) shapeOf(dst []byte, live, obj kind.Object) ([]byte, bool) {
 	s := m.shaper()
 	if s == nil || stored.MetaOf(live) == nil || reflect.TypeOf(live) != reflect.TypeOf(obj) {
-		return "", false
+		return dst, false
 	}
 	was, now := reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem()
-	dst := make([]byte, 0, 512)
 	for _, p := range s {
 		if !was.Field(p.index).IsZero() {
-			return "", false
+			return dst, false
 		}
 		dst = p.of.shape(dst, now.Field(p.index), false)
 	}
-	return string(dst), len(dst) <= maxSetBytes
+	return dst, len(dst) <= maxSetBytes
 }

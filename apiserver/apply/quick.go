@@ -50,10 +50,14 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 	if manager == "" {
 		self.Manager = "unknown"
 	}
-	shape, shaped := "", false
+	var shape []byte
+	shaped := false
 	if len(owners) == 0 && sub == "" {
-		if shape, shaped = m.shapeOf(live, obj); shaped {
-			if k, hit := m.born.lookup(shape); hit {
+		buffer := shapes.Get().(*[]byte)
+		shape, shaped = m.shapeOf((*buffer)[:0], live, obj)
+		defer func() { *buffer = shape[:0]; shapes.Put(buffer) }()
+		if shaped {
+			if k, hit := m.born.find(shape); hit {
 				self.FieldsV1, self.Time = k.fields, now()
 				obj.SetManagedFields([]metav1.ManagedFieldsEntry{self})
 				return true
@@ -73,7 +77,7 @@ func (m *Managers) quick(live, obj kind.Object, v *kind.Version, sub, manager st
 		return false
 	}
 	if shaped && len(owners) == 1 {
-		m.born.keep(shape, known{fields: owners[0].entry.FieldsV1})
+		m.born.keep(string(shape), known{fields: owners[0].entry.FieldsV1})
 	}
 	obj.SetManagedFields(entriesOf(owners))
 	return true

@@ -55,6 +55,14 @@ func (c *setCache) lookup(key string) (known, bool) {
 	return k, hit
 }
 
+// find is lookup for who has the key as bytes.
+func (c *setCache) find(key []byte) (known, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, hit := c.by[string(key)]
+	return k, hit
+}
+
 // keep remembers a set, in place of any other when there are many.
 func (c *setCache) keep(raw string, k known) {
 	c.mu.Lock()

@@ -32,23 +32,31 @@ func (c *certificates) AuthenticateRequest(req *http.Request) (*authenticator.Re
 		return nil, false, nil
 	}
 	leaf := req.TLS.PeerCertificates[0]
-	fingerprint, err := c.chains.verify(req.TLS.PeerCertificates)
+	good, err := c.chains.verify(req.TLS.PeerCertificates)
+	if err == nil {
+		err = good.nobody
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("client certificate of %q is not accepted: %w", leaf.Subject.CommonName, err)
 	}
+	return good.who, true, nil
+}
+
+// userOf is whom a good certificate names.
+func userOf(leaf *x509.Certificate, fingerprint [sha256.Size]byte) (*authenticator.Response, error) {
 	if leaf.Subject.CommonName == "" {
-		return nil, false, fmt.Errorf("client certificate with serial number %s names no user: its subject has no common name", leaf.SerialNumber)
+		return nil, fmt.Errorf("serial number %s names no user: its subject has no common name", leaf.SerialNumber)
 	}
 	uid, err := uidOf(leaf)
 	if err != nil {
-		return nil, false, fmt.Errorf("client certificate of %q is not accepted: %w", leaf.Subject.CommonName, err)
+		return nil, err
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{
+	return withGroup(&authenticator.Response{User: &user.DefaultInfo{
 		Name:   leaf.Subject.CommonName,
 		UID:    uid,
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{user.CredentialIDKey: {"X509SHA256=" + hex.EncodeToString(fingerprint[:])}},
-	}}, true, nil
+	}}), nil
 }
 
 // uidOf is the user's uid, which a certificate may have in its subject under Kubernetes' own attribute. It must be one, and say something.
@@ -67,25 +75,31 @@ func uidOf(leaf *x509.Certificate) (string, error) {
 	return uid, nil
 }
 
-// chains verifies client certificates and remembers which are good until when: a connection's certificate comes with every request.
+// chains verifies client certificates and remembers which are good until when, and whose: a connection's certificate comes with every request.
 type chains struct {
 	roots *x509.CertPool
 	clock clock.PassiveClock
-	good  *bounded[[sha256.Size]byte, validity]
+	good  *bounded[[sha256.Size]byte, verified]
+}
+
+type verified struct {
+	validity
+	who    *authenticator.Response // shared by all requests: nobody changes it
+	nobody error                   // why it names no user, which a proxy's need not
 }
 
 type validity struct{ from, until time.Time }
 
 func newChains(roots *x509.CertPool, clock clock.PassiveClock) *chains {
-	return &chains{roots: roots, clock: clock, good: newBounded[[sha256.Size]byte, validity](1024)}
+	return &chains{roots: roots, clock: clock, good: newBounded[[sha256.Size]byte, verified](1024)}
 }
 
-// verify returns the fingerprint of a good leaf.
-func (c *chains) verify(certs []*x509.Certificate) ([sha256.Size]byte, error) {
+// verify tells that the leaf is good, and whose it is.
+func (c *chains) verify(certs []*x509.Certificate) (verified, error) {
 	fingerprint := sha256.Sum256(certs[0].Raw)
 	now := c.clock.Now()
 	if v, ok := c.good.get(fingerprint); ok && !now.Before(v.from) && !now.After(v.until) {
-		return fingerprint, nil
+		return v, nil
 	}
 	intermediates := x509.NewCertPool()
 	for _, cert := range certs[1:] {
@@ -96,10 +110,12 @@ func (c *chains) verify(certs []*x509.Certificate) ([sha256.Size]byte, error) {
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return fingerprint, err
+		return verified{}, err
 	}
-	c.good.put(fingerprint, spanOf(found[0]))
-	return fingerprint, nil
+	v := verified{validity: spanOf(found[0])}
+	v.who, v.nobody = userOf(certs[0], fingerprint)
+	c.good.put(fingerprint, v)
+	return v, nil
 }
 
 // spanOf is when every certificate of a chain is valid.

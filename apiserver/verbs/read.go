@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/apiserver/stored"
 	"github.com/yare-project/yare/kind"
@@ -127,6 +127,20 @@ func (r *Resource) List(ctx context.Context, rq *Request, opts *metav1.ListOptio
 	return r.page(snap, prefix, from, began, &sel, opts.Limit), nil
 }
 
+// All are the newest states of a namespace's objects, or of all, in the hub version, in order of their keys: what a list without options shows.
+func (r *Resource) All(namespace string) ([]kind.Object, error) {
+	snap, prefix := r.table.Snapshot(), r.prefix(namespace)
+	if err := r.allReadable(snap, prefix, "", &selector{}); err != nil {
+		return nil, err
+	}
+	var out []kind.Object
+	snap.Ascend(prefix, "", func(item store.Item) bool {
+		out = append(out, item.Value.(*stored.Object).Hub())
+		return true
+	})
+	return out, nil
+}
+
 // invalidList checks the options that say which state is asked for against each other.
 func invalidList(o *metav1.ListOptions, watch bool) error {
 	errs := validation.ValidateListOptions(&internalversion.ListOptions{Watch: watch, ResourceVersion: o.ResourceVersion,
@@ -239,8 +253,8 @@ func (r *Resource) page(snap store.Snapshot, prefix, from string, began time.Tim
 
 func parseRevision(s string) (store.Revision, error) {
 	rev, err := strconv.ParseUint(s, 10, 64)
-	if err != nil || strings.HasPrefix(s, "+") {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %q is no unsigned number", s))
+	if err != nil {
+		return 0, apierrors.NewBadRequest("invalid resource version: " + field.Invalid(field.NewPath("resourceVersion"), s, err.Error()).Error())
 	}
 	return rev, nil
 }

@@ -30,6 +30,7 @@ type conn struct {
 	remote  string
 
 	framer *http2.Framer
+	head   *headerBlock
 	names  map[string]string // canonical forms of header names seen
 	heard  atomic.Int64      // when the peer last sent something, in nanoseconds
 
@@ -130,8 +131,7 @@ func (c *conn) read() error {
 		return errPreface
 	}
 	c.framer = http2.NewFramer(io.Discard, in)
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.framer.MaxHeaderListSize = c.cfg.MaxHeader
+	c.head = newHeaderBlock(c.cfg.MaxHeader)
 	c.framer.SetMaxReadFrameSize(c.cfg.MaxReadFrame)
 	c.framer.SetReuseFrames()
 	for first := true; ; first = false {
@@ -160,8 +160,11 @@ func (c *conn) read() error {
 
 func (c *conn) handle(f http2.Frame) error {
 	switch f := f.(type) {
-	case *http2.MetaHeadersFrame:
-		return c.onHeaders(f)
+	case *http2.HeadersFrame:
+		if err := c.head.read(f, c.framer); err != nil {
+			return err
+		}
+		return c.onHeaders(c.head)
 	case *http2.DataFrame:
 		return c.onData(f)
 	case *http2.WindowUpdateFrame:

@@ -11,8 +11,8 @@ import (
 // odd tells whether a client may use the id for a stream.
 func odd(id uint32) bool { return id%2 == 1 }
 
-func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
-	id := f.StreamID
+func (c *conn) onHeaders(b *headerBlock) error {
+	id := b.stream
 	if !odd(id) {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
@@ -20,12 +20,12 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	st := c.streams[id]
 	last, leaving, open, running := c.last, c.leaving, len(c.streams), c.handlers
 	c.mu.Unlock()
-	if f.HasPriority() && f.Priority.StreamDep == id {
+	if b.dependent == id {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
 	switch {
 	case st != nil:
-		return c.onTrailers(st, f)
+		return c.onTrailers(st, b)
 	case id <= last:
 		return http2.ConnectionError(http2.ErrCodeStreamClosed)
 	case leaving == final:
@@ -35,7 +35,7 @@ func (c *conn) onHeaders(f *http2.MetaHeadersFrame) error {
 	case running >= 2*int(c.cfg.MaxStreams):
 		return errFlood // streams opened and given up faster than their handlers can notice
 	}
-	st, err := c.newStream(f)
+	st, err := c.newStream(b)
 	if err != nil {
 		return err
 	}
@@ -68,13 +68,13 @@ func (c *conn) start(st *stream) {
 	c.server.workers.run(st)
 }
 
-func (c *conn) onTrailers(st *stream, f *http2.MetaHeadersFrame) error {
+func (c *conn) onTrailers(st *stream, b *headerBlock) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case st.ended:
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeStreamClosed}
-	case !f.StreamEnded() || len(f.PseudoFields()) > 0:
+	case !b.last || b.pseudo > 0:
 		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeProtocol}
 	}
 	return c.endBody(st)

@@ -164,10 +164,7 @@ func (c *conn) send(data, more []byte, last bool) (err error) {
 // release lets all who wait look again. The caller holds mu.
 func (c *conn) release() {
 	for i, st := range c.waiting {
-		select {
-		case st.room <- struct{}{}:
-		default:
-		}
+		st.signalRoom()
 		c.waiting[i] = nil
 	}
 	c.waiting = c.waiting[:0]

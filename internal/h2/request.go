@@ -9,19 +9,19 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // blank is copied for each request; only WithContext can set a request's context.
 var blank http.Request
 
 // newStream builds the request that a header block asks for. An error is the stream's.
-func (c *conn) newStream(f *http2.MetaHeadersFrame) (*stream, error) {
-	st := &stream{id: f.StreamID, conn: c, length: -1, ended: f.StreamEnded(), credit: c.cfg.StreamWindow,
-		room: make(chan struct{}, 1), ready: make(chan struct{}, 1)}
+func (c *conn) newStream(b *headerBlock) (*stream, error) {
+	st := &stream{id: b.stream, conn: c, length: -1, ended: b.last, credit: c.cfg.StreamWindow}
 	st.parent = c.ctx
-	malformed := http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
-	method, path, scheme, authority := f.PseudoValue("method"), f.PseudoValue("path"), f.PseudoValue("scheme"), f.PseudoValue("authority")
-	if method == "" || f.PseudoValue("status") != "" || f.PseudoValue("protocol") != "" {
+	malformed := http2.StreamError{StreamID: b.stream, Code: http2.ErrCodeProtocol}
+	method, path, scheme, authority := b.request(":method"), b.request(":path"), b.request(":scheme"), b.request(":authority")
+	if method == "" || b.request(":protocol") != "" {
 		return nil, malformed
 	}
 	if connect := method == http.MethodConnect; connect && (path != "" || scheme != "" || authority == "") || !connect && (path == "" || scheme == "") {
@@ -31,7 +31,7 @@ func (c *conn) newStream(f *http2.MetaHeadersFrame) (*stream, error) {
 	req.Method, req.Proto, req.ProtoMajor = method, "HTTP/2.0", 2
 	req.RemoteAddr, req.TLS, req.RequestURI = c.remote, c.tls, path
 	st.req = req
-	if !c.readHeader(st, f) {
+	if !c.readHeader(st, b.regular()) {
 		return nil, malformed
 	}
 	if req.Host = authority; authority == "" {
@@ -45,15 +45,14 @@ func (c *conn) newStream(f *http2.MetaHeadersFrame) (*stream, error) {
 	} else {
 		req.URL = u
 	}
-	if f.Truncated {
+	if b.truncated {
 		st.early = http.StatusRequestHeaderFieldsTooLarge
 	}
 	return st, c.readBody(st, malformed)
 }
 
 // readHeader fills the request's header; false if a field may not be there (RFC 9113, 8.2.2).
-func (c *conn) readHeader(st *stream, f *http2.MetaHeadersFrame) bool {
-	fields := f.RegularFields()
+func (c *conn) readHeader(st *stream, fields []hpack.HeaderField) bool {
 	h := make(http.Header, len(fields))
 	values := make([]string, len(fields))
 	for i := range fields {
@@ -157,10 +156,27 @@ func (b *body) Read(p []byte) (int, error) {
 		case st.ended:
 			return 0, io.EOF
 		}
-		if err := st.wait(st.ready, &st.readBy); err != nil {
+		if err := st.wait(&st.ready, &st.readBy); err != nil {
 			return 0, err
 		}
 	}
+}
+
+// Whole gives the rest of the body without copying it, if all of it has come, and whether it has. It is the caller's from then on.
+func (b *body) Whole() ([]byte, bool) {
+	st := (*stream)(b)
+	c := st.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !st.ended || st.gone != nil {
+		return nil, false
+	}
+	in := st.in
+	st.in = nil
+	if !st.repaid {
+		c.repay(int32(len(in)))
+	}
+	return in, true
 }
 
 // Close implements io.Closer. What still comes is thrown away when the answer is complete.

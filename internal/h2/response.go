@@ -281,7 +281,7 @@ func (c *conn) await(st *stream) error {
 	if st.gone == nil {
 		c.waiting = append(c.waiting, st)
 		c.kick()
-		if err := st.wait(st.room, &st.writeBy); err != nil {
+		if err := st.wait(&st.room, &st.writeBy); err != nil {
 			c.drop(st.id, st, err)
 			c.reset(st.id, http2.ErrCodeCancel)
 			c.kick()

@@ -71,9 +71,13 @@ func (c *conn) vacant() {
 }
 
 // wait sleeps until a signal or the deadline that by tells, which may move meanwhile. The caller holds conn.mu, which is let go meanwhile. The
-// error is os.ErrDeadlineExceeded.
-func (st *stream) wait(signal <-chan struct{}, by *time.Time) error {
+// error is os.ErrDeadlineExceeded. Most streams never wait, and have no signal until they do.
+func (st *stream) wait(on *chan struct{}, by *time.Time) error {
 	c := st.conn
+	if *on == nil {
+		*on = make(chan struct{}, 1)
+	}
+	signal := *on
 	if by.IsZero() {
 		c.mu.Unlock()
 		<-signal
@@ -95,17 +99,14 @@ func (st *stream) wait(signal <-chan struct{}, by *time.Time) error {
 	return nil
 }
 
-func (st *stream) signalRoom() {
-	select {
-	case st.room <- struct{}{}:
-	default:
-	}
-}
+// signalRoom and signalBody wake who waits. The caller holds conn.mu.
+func (st *stream) signalRoom() { signal(st.room) }
+func (st *stream) signalBody() { signal(st.ready) }
 
-func (st *stream) signalBody() {
+func signal(on chan struct{}) {
 	select {
-	case st.ready <- struct{}{}:
-	default:
+	case on <- struct{}{}:
+	default: // also if nobody ever waited
 	}
 }
 

@@ -113,7 +113,7 @@ func get[T kind.Object](ctx context.Context, env kind.Env, group, resource, name
 // list reads all objects of a known type in a namespace.
 func list[T kind.Object](ctx context.Context, env kind.Env, group, resource, namespace string) ([]T, error) {
 	objects, err := env.List(ctx, schema.GroupResource{Group: group, Resource: resource}, namespace)
-	if err != nil {
+	if err != nil || len(objects) == 0 {
 		return nil, err
 	}
 	out := make([]T, 0, len(objects))

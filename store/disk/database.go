@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -63,7 +64,7 @@ func openDatabase(cfg *Config, cache *pebble.Cache, readOnly bool) (*database, e
 
 func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *pebble.Options {
 	log := pebbleLog{log: cfg.Log, failed: d.failed}
-	return &pebble.Options{
+	options := &pebble.Options{
 		FS:                         d.files,
 		ReadOnly:                   readOnly,
 		Cache:                      cache,
@@ -72,6 +73,8 @@ func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *peb
 		FormatMajorVersion:         pebble.FormatWALSyncChunks, // tells a torn tail of the log from damage within it
 		CompactionConcurrencyRange: func() (int, int) { return 1, 1 },
 		DisableTableStats:          true,
+		L0CompactionThreshold:      level0Files,
+		L0StopWritesThreshold:      4 * level0Files,
 		Logger:                     log,
 		EventListener: &pebble.EventListener{
 			BackgroundError: log.background,
@@ -82,7 +85,15 @@ func (d *database) options(cfg *Config, cache *pebble.Cache, readOnly bool) *peb
 			},
 		},
 	}
+	// A file of the first level lives until the next compaction: compressing it costs more than it saves.
+	options.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	options.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
+	return options
 }
+
+// level0Files is how many files that overlap make a compaction. More of them make reading slower, which only opening does, and let each compaction
+// rewrite less for what it takes in.
+const level0Files = 12
 
 // write applies batches one by one, in a goroutine of its own because one that meets a failure never returns.
 func (d *database) write() {

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidwall/btree"
+
 	"github.com/yare-project/yare/store"
 )
 
@@ -60,7 +62,7 @@ func (e *Engine) openTable(cfg store.TableConfig, o *opening) {
 }
 
 func (e *Engine) load(cfg store.TableConfig) (*table, error) {
-	t := &table{engine: e, cfg: cfg, pending: map[string]proposal{}, work: new(tree), ring: ring{budget: cfg.RingBytes}}
+	t := &table{engine: e, cfg: cfg, pending: map[string]proposal{}, work: btree.NewMap[string, entry](treeDegree), ring: ring{budget: cfg.RingBytes}}
 	if t.ring.budget <= 0 {
 		t.ring.budget = e.cfg.RingBytes
 	}
