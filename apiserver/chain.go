@@ -108,11 +108,14 @@ func (x *exchange) userName() string {
 	return x.user.GetName()
 }
 
+// uncached is the value of Cache-Control in every answer.
+var uncached = []string{"no-cache, private"}
+
 func (x *exchange) findRoute() error {
 	x.route = x.server.parse(x.req)
 	x.verb = x.route.verb
 	h := x.w.Header()
-	h.Set("Cache-Control", "no-cache, private")
+	h["Cache-Control"] = uncached
 	h[audit.Header] = []string{audit.IDOf(x.req.Header)}
 	if x.route.streams() {
 		ctx, cancel := context.WithCancel(x.ctx)

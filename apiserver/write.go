@@ -118,7 +118,7 @@ func (x *exchange) writeList(l *verbs.List) error {
 		return nil
 	}
 	h := x.w.Header()
-	h.Set("Content-Type", x.accept.Media.ContentType())
+	h["Content-Type"] = x.accept.Media.Header()
 	h.Set("Content-Length", strconv.Itoa(doc.Len()))
 	if x.trace != nil {
 		x.trace.Mark("encode")
@@ -191,7 +191,7 @@ func (x *exchange) write(code int, doc []byte) {
 		}
 	}
 	h := x.w.Header()
-	h.Set("Content-Type", x.accept.Media.ContentType())
+	h["Content-Type"] = x.accept.Media.Header()
 	if x.trace != nil {
 		x.trace.Mark("encode")
 		x.trace.Write(h)

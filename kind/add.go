@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/yare-project/yare/internal/alike"
 )
 
 // AllVerbs are what a stored kind serves unless its Def says otherwise.
@@ -176,7 +178,7 @@ func (e eraser[T]) functions(k *Kind, def Def[T]) {
 func (e eraser[T]) status(k *Kind, def Def[T]) {
 	t := reflect.TypeFor[T]()
 	statusField, hasStatus := t.FieldByName("Status")
-	_, hasSpec := t.FieldByName("Spec")
+	specField, hasSpec := t.FieldByName("Spec")
 	if hasStatus && !def.NoStatus && !k.Virtual {
 		k.HasStatus = true
 		at := statusField.Index
@@ -186,7 +188,12 @@ func (e eraser[T]) status(k *Kind, def Def[T]) {
 			value(part).Set(value(src))
 			value(dst).Set(value(part.DeepCopyObject().(Object)))
 		}
+		k.MoveStatus = func(dst, src Object) { value(dst).Set(value(src)) }
 		k.ResetStatus = func(o Object) { value(o).SetZero() }
+	}
+	if hasSpec && !def.NoGeneration && (def.SpecOf == nil || def.SpecWithout != nil) && specField.Type.Kind() == reflect.Struct {
+		same := alike.Part[T]("Spec", def.SpecWithout...)
+		k.SameSpec = func(a, b Object) bool { return same(e.typed(a), e.typed(b)) }
 	}
 	switch {
 	case def.NoGeneration:
@@ -233,7 +240,7 @@ func (e eraser[T]) scale(s *Scale[T]) *ErasedScale {
 }
 
 func (e eraser[T]) sub(s Sub[T]) ErasedSub {
-	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Named: s.Named, BodyNamed: s.BodyNamed, NoPatch: s.NoPatch,
+	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Also: s.Also, Named: s.Named, BodyNamed: s.BodyNamed, NoPatch: s.NoPatch,
 		Replace: e.two(s.Replace), Validate: e.check(s.Validate)}
 	if s.Create != nil {
 		out.Create = func(ctx context.Context, env Env, parent Object, body runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {

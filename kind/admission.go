@@ -15,7 +15,9 @@ type AdmissionRequest struct {
 	Operation admissionv1.Operation // Create, Update, Delete or Connect
 	Kind      *Kind
 	Ref       resource.Ref
-	User      user.Info
+	// Posted says that the client's path named no object: the name in Ref, if any, is the object's own.
+	Posted bool
+	User   user.Info
 	// Object is the new state in the hub version: a private copy that a Mutator may change; nil for Delete and Connect.
 	Object Object
 	// Old is the stored state, shared: never to be changed; nil for Create.

@@ -63,8 +63,11 @@ type Kind struct {
 
 	// Spec is what metadata.generation counts changes of; nil when the kind has no generation.
 	Spec func(obj Object) any
-	// CopyStatus sets dst's status to a copy of src's; ResetStatus empties it.
+	// SameSpec tells quickly that Spec says the same of both. What it finds different may still mean the same. Nil: nobody can tell quickly.
+	SameSpec func(a, b Object) bool
+	// CopyStatus sets dst's status to a copy of src's, MoveStatus to src's own, which must not be changed any more through src; ResetStatus empties it.
 	CopyStatus  func(dst, src Object)
+	MoveStatus  func(dst, src Object)
 	ResetStatus func(obj Object)
 
 	// Round cuts the times of an object that is about to be stored to what the wire can carry (whole seconds, for a MicroTime microseconds): a client that
@@ -162,6 +165,7 @@ type ErasedSub struct {
 	Connect  func(ctx context.Context, env Env, parent Object, path string, query url.Values) (Target, error)
 	Methods  []string
 	Verb     string
+	Also     string
 	Named    bool
 	// BodyNamed is that of Sub.
 	BodyNamed bool

@@ -150,6 +150,8 @@ type Def[T any] struct {
 	RequireVersion bool
 	// SpecOf extracts what metadata.generation counts changes of; nil means the Spec field if T has one, else nothing is counted.
 	SpecOf func(obj *T) any
+	// SpecWithout names the fields of Spec that SpecOf leaves out; nothing else is. It spares most comparisons the call of SpecOf.
+	SpecWithout []string
 	// NoGeneration switches generation off for a kind with a Spec that does not count.
 	NoGeneration bool
 	// StatusOnCreate keeps the status that a create sends (Node: its agent registers it whole); other kinds start with an empty one.
@@ -225,8 +227,9 @@ type Sub[T any] struct {
 	// Connect streams to a backend (log, exec, attach, portforward, proxy) for the verbs listed.
 	Connect func(ctx context.Context, env Env, parent *T, path string, query url.Values) (Target, error)
 	Methods []string // HTTP methods of a Connect
-	// Verb is the RBAC verb of a Connect when it is not derived from the method: "get" for log.
-	Verb string
+	// Verb is the RBAC verb of a Connect when it is not derived from the method: "get" for log. Also is one that the user must be allowed beside it: "create"
+	// for exec, since a WebSocket begins with a GET.
+	Verb, Also string
 	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
 	// authorizes for name (or for the name as the URL spells it), and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
 	Named bool

@@ -37,6 +37,12 @@ type Fresh interface {
 	EncodeFresh() ([]byte, error)
 }
 
+// Appender is what a Value implements as well that can write its bytes behind others: they then take no memory of their own.
+type Appender interface {
+	// AppendEncode is Encode into dst, which may grow.
+	AppendEncode(dst []byte) ([]byte, error)
+}
+
 // Durability says when a write to a table is acknowledged.
 type Durability int
 

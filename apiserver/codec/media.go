@@ -47,6 +47,11 @@ func (m Media) ContentType() string {
 	}
 }
 
+// Header is ContentType as a header's list of values. It is shared, and not to be changed.
+func (m Media) Header() []string { return headers[m] }
+
+var headers = [...][]string{JSON: {TypeJSON}, YAML: {TypeYAML}, Protobuf: {TypeProtobuf}, CBOR: {TypeCBOR}}
+
 // Stream is the header value of a watch.
 func (m Media) Stream() string {
 	switch m {

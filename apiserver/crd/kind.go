@@ -108,7 +108,7 @@ func (c *custom) kind(terminating bool) *kind.Kind {
 	}
 	k.HasStatus = c.hasStatus()
 	if k.HasStatus {
-		k.CopyStatus, k.ResetStatus = copyStatus, resetStatus
+		k.CopyStatus, k.MoveStatus, k.ResetStatus = copyStatus, copyStatus, resetStatus
 	}
 	k.Spec = func(o kind.Object) any { return counted(object(o), k.HasStatus) }
 	k.Scale = c.scale()

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"math/bits"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 	"github.com/yare-project/yare/store"
 )
@@ -72,23 +74,12 @@ var magic = []byte{'k', '8', 's', 0}
 // IsProtobuf tells whether data opens like a protobuf document of the Kubernetes API.
 func IsProtobuf(data []byte) bool { return bytes.HasPrefix(data, magic) }
 
-// scratch holds buffers in which documents grow before they are kept at their size.
-var scratch = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
 // EncodeJSON writes obj, whose type information says gvk.
 func EncodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) (Bytes, error) {
-	buf := scratch.Get().(*bytes.Buffer)
-	defer func() {
-		if buf.Cap() <= 64<<10 {
-			buf.Reset()
-			scratch.Put(buf)
-		}
-	}()
-	if err := json.NewEncoder(buf).Encode(obj); err != nil {
+	whole, err := jsonwrite.Marshal(obj)
+	if err != nil {
 		return Bytes{}, fmt.Errorf("encode %s as JSON: %w", gvk.Kind, err)
 	}
-	whole := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
-	whole = bytes.Clone(whole)
 	b := Bytes{Whole: whole, form: JSON, to: len(whole)}
 	if head := jsonHead(gvk); bytes.HasPrefix(whole, head) && gvk.Kind != partialKind {
 		b.from = len(head)
@@ -103,19 +94,25 @@ func jsonHead(gvk schema.GroupVersionKind) []byte {
 // EncodeProtobuf writes obj in the envelope of the Kubernetes API: the magic number, then a runtime.Unknown that carries type information
 // and the object's own message.
 func EncodeProtobuf(obj runtime.Object, gvk schema.GroupVersionKind) (Bytes, error) {
+	whole, from, err := appendProtobuf(nil, obj, gvk)
+	return Bytes{Whole: whole, form: Protobuf, from: from, to: len(whole) - len(envelopeTail)}, err
+}
+
+// appendProtobuf appends obj in its envelope to dst; its own message begins at from.
+func appendProtobuf(dst []byte, obj runtime.Object, gvk schema.GroupVersionKind) (whole []byte, from int, err error) {
 	m, ok := obj.(message)
 	if !ok {
-		return Bytes{}, fmt.Errorf("%s: %w", gvk.Kind, ErrNoProtobuf)
+		return nil, 0, fmt.Errorf("%s: %w", gvk.Kind, ErrNoProtobuf)
 	}
 	size := m.Size()
-	head := EnvelopeHead(gvk, size)
-	whole := make([]byte, len(head)+size+len(envelopeTail))
-	copy(whole, head)
-	if _, err := m.MarshalToSizedBuffer(whole[len(head) : len(head)+size]); err != nil {
-		return Bytes{}, fmt.Errorf("encode %s as protobuf: %w", gvk.Kind, err)
+	dst = slices.Grow(dst, headRoom(gvk)+size+len(envelopeTail))
+	dst = appendEnvelopeHead(dst, gvk, size)
+	from = len(dst)
+	dst = dst[:from+size]
+	if _, err := m.MarshalToSizedBuffer(dst[from:]); err != nil {
+		return nil, 0, fmt.Errorf("encode %s as protobuf: %w", gvk.Kind, err)
 	}
-	copy(whole[len(head)+size:], envelopeTail)
-	return Bytes{Whole: whole, form: Protobuf, from: len(head), to: len(head) + size}, nil
+	return append(dst, envelopeTail...), from, nil
 }
 
 // envelopeTail are Unknown's contentEncoding and contentType, both empty and always written.
@@ -126,23 +123,37 @@ func EnvelopeTail() []byte { return envelopeTail }
 
 // EnvelopeHead is what stands before a message of size bytes.
 func EnvelopeHead(gvk schema.GroupVersionKind, size int) []byte {
-	apiVersion := gvk.GroupVersion().String()
-	var meta []byte
-	meta = appendField(meta, 0x0a, apiVersion)
-	meta = appendField(meta, 0x12, gvk.Kind)
-	out := append(make([]byte, 0, len(magic)+len(meta)+16), magic...)
-	out = append(out, 0x0a)
-	out = binary.AppendUvarint(out, uint64(len(meta)))
-	out = append(out, meta...)
-	out = append(out, 0x12)
-	return binary.AppendUvarint(out, uint64(size))
+	return appendEnvelopeHead(make([]byte, 0, headRoom(gvk)), gvk, size)
 }
 
-func appendField(dst []byte, tag byte, s string) []byte {
-	dst = append(dst, tag)
-	dst = binary.AppendUvarint(dst, uint64(len(s)))
-	return append(dst, s...)
+// headRoom is how long an EnvelopeHead is at most.
+func headRoom(gvk schema.GroupVersionKind) int {
+	return len(magic) + len(gvk.Group) + len(gvk.Version) + len(gvk.Kind) + 5*binary.MaxVarintLen64
 }
+
+func appendEnvelopeHead(dst []byte, gvk schema.GroupVersionKind, size int) []byte {
+	version := len(gvk.Version)
+	if gvk.Group != "" {
+		version += len(gvk.Group) + 1
+	}
+	dst = append(dst, magic...)
+	dst = append(dst, 0x0a)
+	dst = binary.AppendUvarint(dst, uint64(fieldLen(version)+fieldLen(len(gvk.Kind))))
+	dst = append(dst, 0x0a)
+	dst = binary.AppendUvarint(dst, uint64(version))
+	if gvk.Group != "" {
+		dst = append(append(dst, gvk.Group...), '/')
+	}
+	dst = append(dst, gvk.Version...)
+	dst = append(dst, 0x12)
+	dst = binary.AppendUvarint(dst, uint64(len(gvk.Kind)))
+	dst = append(dst, gvk.Kind...)
+	dst = append(dst, 0x12)
+	return binary.AppendUvarint(dst, uint64(size))
+}
+
+// fieldLen is how long a field with n bytes is: a tag, n, and the bytes.
+func fieldLen(n int) int { return 1 + (bits.Len(uint(n)|1)+6)/7 + n }
 
 // OpenEnvelope takes a protobuf document apart: its type information and the object's own message, which shares data's memory.
 func OpenEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {

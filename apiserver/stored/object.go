@@ -162,6 +162,16 @@ func (o *Object) EncodeFresh() ([]byte, error) {
 	return b.Whole, err
 }
 
+// AppendEncode implements store.Appender.
+func (o *Object) AppendEncode(dst []byte) ([]byte, error) {
+	if v := o.own(); v != nil && v.To == nil && o.sealed == nil && HasProtobuf(o.object) {
+		dst, _, err := appendProtobuf(dst, o.object, v.GroupVersionKind)
+		return dst, err
+	}
+	data, err := o.Encode()
+	return append(dst, data...), err
+}
+
 // Size implements store.Value. The number is settled by the first call, so that accounts which add it also subtract it.
 func (o *Object) Size() int {
 	if n := o.size.Load(); n > 0 {

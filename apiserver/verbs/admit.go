@@ -15,7 +15,7 @@ import (
 
 // admission makes the request that plugins judge.
 func (r *Resource) admission(rq *Request, op admissionv1.Operation, obj, old kind.Object, body, opts runtime.Object, dryRun bool) *kind.AdmissionRequest {
-	return &kind.AdmissionRequest{Operation: op, Kind: r.Kind, Ref: rq.Ref, User: rq.User, Object: obj, Old: old, Body: body, Options: opts,
+	return &kind.AdmissionRequest{Operation: op, Kind: r.Kind, Ref: rq.Ref, Posted: rq.Posted, User: rq.User, Object: obj, Old: old, Body: body, Options: opts,
 		DryRun: dryRun, Warn: rq.Warn, Annotate: rq.Annotate}
 }
 

@@ -31,6 +31,7 @@ func (r *Resource) Create(ctx context.Context, rq *Request, obj kind.Object, opt
 // no name if that is to be generated.
 func (r *Resource) create(ctx context.Context, rq *Request, obj kind.Object, opts *metav1.CreateOptions, applied bool) (*stored.Object, error) {
 	named := *rq
+	named.Posted = rq.Ref.Name == ""
 	named.Ref.Name = obj.GetName()
 	rq = &named
 	if err := r.place(rq, obj); err != nil {

@@ -9,12 +9,14 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/api/validation"
 	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/alike"
 	"github.com/yare-project/yare/internal/plain"
 	"github.com/yare-project/yare/kind"
 )
@@ -94,6 +96,9 @@ func (r *Resource) validateMeta(obj kind.Object) field.ErrorList {
 // validateMetaUpdate checks changed metadata: what may change at all, and the form of what has changed.
 func (r *Resource) validateMetaUpdate(obj, old kind.Object) field.ErrorList {
 	path := field.NewPath("metadata")
+	if m, was := stored.MetaOf(obj), stored.MetaOf(old); m != nil && was != nil && m.ResourceVersion != "" && m.Generation >= was.Generation && judgedMeta.Same(m, was) {
+		return v1validation.ValidateManagedFields(m.ManagedFields, path.Child("managedFields"))
+	}
 	errs := metavalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 	if prefix := obj.GetGenerateName(); prefix != "" && prefix != old.GetGenerateName() {
 		for _, message := range pathvalidation.IsValidPathSegmentPrefix(prefix) {
@@ -116,6 +121,9 @@ func (r *Resource) validateMetaUpdate(obj, old kind.Object) field.ErrorList {
 	}
 	return errs
 }
+
+// judgedMeta compares metadata but for what every write changes. What is as it was has been judged.
+var judgedMeta = alike.New[metav1.ObjectMeta]("ManagedFields", "ResourceVersion", "Generation")
 
 // validateFinalizers holds the finalizers of built-in kinds to a domain, unless they are the cluster's own.
 func (r *Resource) validateFinalizers(obj kind.Object, path *field.Path) field.ErrorList {
@@ -165,7 +173,7 @@ func (r *Resource) inherit(obj, old kind.Object) {
 
 // count bumps the generation if what it counts has changed.
 func (r *Resource) count(obj, old kind.Object) {
-	if r.Kind.Spec == nil {
+	if r.Kind.Spec == nil || r.Kind.SameSpec != nil && r.Kind.SameSpec(obj, old) {
 		return
 	}
 	now, was := r.Kind.Spec(obj), r.Kind.Spec(old)

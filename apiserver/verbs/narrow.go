@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"encoding/json"
 	"reflect"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -21,24 +21,28 @@ func (p *patcher) narrow(old *stored.Object) (obj kind.Object, ok bool, err erro
 	if p.rq.Version.Settle != nil || p.typ != types.MergePatchType && p.typ != types.StrategicMergePatchType || p.rq.Version.From != nil || p.rq.Version.To != nil {
 		return nil, false, nil
 	}
+	var fields map[string]any
+	faults, err := codec.UnmarshalJSON(p.body, &fields, p.strict)
+	if err != nil {
+		return nil, false, nil
+	}
 	from := reflect.ValueOf(old.Hub()).Elem()
-	touched := p.touches(from.Type())
+	touched := touches(from.Type(), fields)
 	if len(touched) == 0 {
 		return nil, false, nil
 	}
 	part := p.rq.Version.New()
-	for _, i := range touched {
-		reflect.ValueOf(part).Elem().Field(i).Set(from.Field(i))
-	}
-	doc, err := json.Marshal(part)
+	take(part, old.Hub(), touched)
+	doc, err := jsonwrite.Marshal(part)
 	if err != nil {
 		return nil, false, nil
 	}
-	patched, faults, err := PatchJSON(p.typ, doc, p.body, p.rq.Version.New(), p.strict)
+	patched, err := patchJSON(p.typ, doc, p.body, fields, part)
 	if err != nil {
 		return nil, true, err
 	}
-	result := p.rq.Version.New()
+	result := part
+	reflect.ValueOf(result).Elem().SetZero()
 	more, err := codec.UnmarshalJSON(patched, result, p.strict)
 	if err != nil {
 		return nil, true, p.invalid(err)
@@ -66,6 +70,7 @@ func (p *patcher) narrowStatus(old *stored.Object, result runtime.Object, touche
 	}
 	next := stored.Shallow(old.Hub())
 	take(next, patched, touched)
+	p.edit.separated = len(touched) == 1 && touched[0] == fieldsOf(reflect.TypeOf(next).Elem())["status"]
 	return next, true, nil
 }
 
@@ -76,18 +81,14 @@ func take(to, from any, fields []int) {
 	}
 }
 
-// touches are the fields of the struct t that the patch names at its top; none if it names anything else.
-func (p *patcher) touches(t reflect.Type) []int {
+// touches are the fields of the struct t that a patch names at its top; none if it names anything else.
+func touches(t reflect.Type, patch map[string]any) []int {
 	if t.Kind() != reflect.Struct {
 		return nil
 	}
-	var top map[string]json.RawMessage
-	if json.Unmarshal(p.body, &top) != nil {
-		return nil
-	}
 	byName := fieldsOf(t)
-	out := make([]int, 0, len(top))
-	for name := range top {
+	out := make([]int, 0, len(patch))
+	for name := range patch {
 		i, ok := byName[name]
 		if !ok {
 			return nil

@@ -27,7 +27,7 @@ var podKind = kind.Add(&podGroup, kind.Def[corev1.Pod]{Names: kind.Names{Plural:
 
 func testPatcher(typ types.PatchType, body []byte, warnings *[]string) *patcher {
 	rq := &Request{Version: &podKind.Versions[0], Warn: func(text string) { *warnings = append(*warnings, text) }}
-	return &patcher{r: &Resource{Kind: podKind}, rq: rq, typ: typ, body: body, strict: metav1.FieldValidationWarn}
+	return &patcher{r: &Resource{Kind: podKind}, rq: rq, edit: &Edit{}, typ: typ, body: body, strict: metav1.FieldValidationWarn}
 }
 
 // Whatever the narrow way takes on, it does as the general one does.
@@ -73,9 +73,9 @@ func sameStatus(t *testing.T, old *stored.Object, typ types.PatchType, body []by
 	if err != nil {
 		t.Fatalf("%s %s: %v", typ, body, err)
 	}
-	e := &Edit{Sub: "status"}
+	narrow.edit.Sub, whole.edit.Sub = "status", "status"
 	r := &Resource{Kind: podKind}
-	got, want = r.separate(narrow.rq, e, got, old.Hub()), r.separate(whole.rq, e, want, old.Hub())
+	got, want = r.separate(narrow.rq, narrow.edit, got, old.Hub()), r.separate(whole.rq, whole.edit, want, old.Hub())
 	if !equality.Semantic.DeepEqual(want, got) {
 		t.Fatalf("%s %s of the status (-whole +narrow):\n%s", typ, body, cmp.Diff(want, got))
 	}

@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -35,6 +37,7 @@ func (r *Resource) Patch(ctx context.Context, rq *Request, typ types.PatchType, 
 	p := &patcher{r: r, rq: rq, typ: typ, body: body, strict: opts.FieldValidation, sub: rq.Ref.Subresource, manager: opts.FieldManager}
 	p.force = opts.Force != nil && *opts.Force
 	e := &Edit{Sub: p.sub, Replace: r.replaceSub(p.sub), Options: opts, DryRun: dryRun(opts.DryRun), Manager: opts.FieldManager, Build: p.build}
+	p.edit = e
 	if typ == types.ApplyPatchType {
 		e.Applied = true
 		e.Create = mayCreate
@@ -49,6 +52,7 @@ func (r *Resource) Patch(ctx context.Context, rq *Request, typ types.PatchType, 
 // patcher turns a patch into new states.
 type patcher struct {
 	r       *Resource
+	edit    *Edit
 	rq      *Request
 	typ     types.PatchType
 	body    []byte
@@ -57,15 +61,34 @@ type patcher struct {
 	manager string
 	force   bool
 	config  *unstructured.Unstructured
+	unfit   error    // why the applied configuration is no object of the kind
+	unknown []string // its unknown fields, as warnings
 	warned  bool
 }
 
 // build patches the newest state's JSON in the request's version and decodes the result.
 func (p *patcher) build(old *stored.Object) (kind.Object, error) {
-	if obj, ok, err := p.narrow(old); ok {
-		return obj, err
+	p.edit.separated = false
+	obj, ok, err := p.narrow(old)
+	if !ok {
+		obj, err = p.whole(old)
 	}
-	return p.whole(old)
+	if err != nil {
+		return nil, err
+	}
+	if obj.GetName() == "" {
+		return nil, noName(p.rq)
+	}
+	return obj, p.keepsUID(obj, old)
+}
+
+// keepsUID refuses a patch that gives an object another identity.
+func (p *patcher) keepsUID(obj kind.Object, old *stored.Object) error {
+	uid := obj.GetUID()
+	if old == nil || uid == "" || uid == old.Hub().GetUID() {
+		return nil
+	}
+	return apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")})
 }
 
 // whole is the general way.
@@ -83,8 +106,8 @@ func (p *patcher) whole(old *stored.Object) (kind.Object, error) {
 	if err != nil {
 		return nil, p.invalid(err)
 	}
-	if got := obj.GetObjectKind().GroupVersionKind(); got != p.rq.Version.GroupVersionKind {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("a patch cannot change the kind of an object: %s is served here, not %s", p.rq.Version.GroupVersionKind, got))
+	if err := p.sameKind(obj); err != nil {
+		return nil, err
 	}
 	faults = append(faults, more...)
 	if p.rq.Version.Settle != nil {
@@ -112,13 +135,32 @@ func (p *patcher) warn(warnings []string) {
 	p.warned = true
 }
 
-func (p *patcher) invalid(err error) error {
-	if runtime.IsStrictDecodingError(err) {
-		return apierrors.NewBadRequest(err.Error())
+// sameKind refuses a patch that makes another kind of the object. One that takes the kind away takes nothing: it is that of the path.
+func (p *patcher) sameKind(obj runtime.Object) error {
+	want, have := p.rq.Version.GroupVersionKind, obj.GetObjectKind()
+	version, kind := have.GroupVersionKind().ToAPIVersionAndKind()
+	switch {
+	case have.GroupVersionKind() == want:
+		return nil
+	case !p.r.Kind.Dynamic && (kind == "" || kind == want.Kind) && (version == "" || version == want.GroupVersion().String()):
+		have.SetGroupVersionKind(want)
+		return nil
+	case !p.r.Kind.Dynamic:
+		return p.invalid(fmt.Errorf("a patch cannot change the kind of an object: %s is served here, not %s", want, have.GroupVersionKind()))
 	}
-	e := apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, nil)
-	e.ErrStatus.Message = fmt.Sprintf("the patched object is no valid %s: %v", p.rq.Version.Kind, err)
-	return e
+	var errs field.ErrorList
+	if version != want.GroupVersion().String() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), version, "must be "+want.GroupVersion().String()))
+	}
+	if kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+want.Kind))
+	}
+	return apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, errs)
+}
+
+// invalid blames the patch. Its value is left out, which in Kubernetes is the whole patched object.
+func (p *patcher) invalid(err error) error {
+	return apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, field.ErrorList{field.Invalid(field.NewPath("patch"), field.OmitValueType{}, err.Error())})
 }
 
 // PatchJSON applies a JSON, merge or strategic-merge patch to a document. like is an empty object of the document's Go type, whose tags
@@ -173,13 +215,13 @@ func strategicMerge(doc, patch []byte, fields map[string]any, like runtime.Objec
 	if err != nil {
 		return nil, strategicError(err)
 	}
-	return json.Marshal(out)
+	return jsonwrite.Marshal(out)
 }
 
 func jsonPatch(doc, patch []byte) ([]byte, error) {
 	p, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if len(p) > maxPatchOperations {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p)))
@@ -242,12 +284,14 @@ func (p *patcher) readConfig() error {
 		if strictErr != nil {
 			return apierrors.NewBadRequest(strictErr.Error())
 		}
-		p.warn(warnings)
+		for _, w := range warnings {
+			p.rq.Warn(w)
+		}
 		doc = loose
 	}
 	p.config = &unstructured.Unstructured{}
 	if err := json.Unmarshal(doc, &p.config.Object); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: error unmarshaling JSON: while decoding JSON: %v", err))
 	}
 	normalizeNumbers(p.config.Object)
 	return p.checkConfig(doc)
@@ -267,7 +311,8 @@ func (p *patcher) readPlain() bool {
 	return true
 }
 
-// checkConfig refuses a configuration of another kind, and finds unknown fields by decoding it into its Go type.
+// checkConfig refuses a configuration of another kind, and finds unknown fields by decoding it into its Go type. What it finds is for apply to say, unless
+// merging says it better, with the path of a field that the schema does not have.
 func (p *patcher) checkConfig(doc []byte) error {
 	if gvk := p.config.GroupVersionKind(); gvk.Kind != p.rq.Version.Kind || gvk.Version == "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("an apply configuration must name its apiVersion and kind: %s %s is served here, not %q %q",
@@ -279,13 +324,12 @@ func (p *patcher) checkConfig(doc []byte) error {
 	}
 	faults, err := codec.UnmarshalJSON(doc, obj, p.strict)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", p.rq.Version.Kind, p.rq.Version.Version, p.rq.Version.Kind, err))
+		p.unfit = apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", p.rq.Version.Kind, p.rq.Version.Version, p.rq.Version.Kind, err))
+		return nil
 	}
-	warnings, err := codec.Judge(faults, p.strict)
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if p.unknown, err = codec.Judge(faults, p.strict); err != nil {
+		p.unfit = apierrors.NewBadRequest(err.Error())
 	}
-	p.warn(warnings)
 	return nil
 }
 
@@ -329,6 +373,10 @@ func (p *patcher) apply(old *stored.Object) (kind.Object, error) {
 		}
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	if p.unfit != nil {
+		return nil, p.unfit
+	}
+	p.warn(p.unknown)
 	if out == nil {
 		if old == nil {
 			return nil, apierrors.NewInternalError(errors.New("apply made no object"))
@@ -338,7 +386,7 @@ func (p *patcher) apply(old *stored.Object) (kind.Object, error) {
 	if p.r.Kind.Default != nil {
 		p.r.Kind.Default(out)
 	}
-	return out, nil
+	return out, p.keepsUID(out, old)
 }
 
 // ToHub converts a decoded object of version v to the hub and defaults it.

@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/yare-project/yare/apiserver/codec"
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -78,7 +78,7 @@ func (r *Resource) PatchScale(ctx context.Context, rq *Request, typ types.PatchT
 }
 
 func patchScale(live *autoscalingv1.Scale, typ types.PatchType, body []byte, strict string, rq *Request) (*autoscalingv1.Scale, error) {
-	doc, err := json.Marshal(live)
+	doc, err := jsonwrite.Marshal(live)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -157,7 +157,9 @@ func (r *Resource) editScale(ctx context.Context, rq *Request, opts runtime.Obje
 		if next.GetUID() != "" {
 			obj.SetUID(next.GetUID())
 		}
-		obj.SetResourceVersion(next.GetResourceVersion())
+		if rv := next.GetResourceVersion(); rv != "" { // a Scale need not name one, whatever its object must
+			obj.SetResourceVersion(rv)
+		}
 		return obj, nil
 	}
 	o, _, err := r.Edit(ctx, rq, e)

@@ -33,6 +33,8 @@ type Edit struct {
 	Applied bool
 	// Create, if not nil, allows the edit to make the object: it asks whether the user may.
 	Create func(ctx context.Context) error
+	// separated says that what Build made differs from the newest state only in what Sub may change.
+	separated bool
 	// Internal edits are the server's own: the rules for users (admission, Validate, status separation, field ownership) do not apply.
 	Internal bool
 }
@@ -71,7 +73,10 @@ func (r *Resource) editAbsent(ctx context.Context, rq *Request, e *Edit) (*store
 	if err := nameMatches(rq, obj); err != nil {
 		return nil, false, err
 	}
-	if uid := obj.GetUID(); uid != "" {
+	if uid := obj.GetUID(); uid != "" && e.Applied {
+		return nil, false, apierrors.NewConflict(rq.named(), rq.Ref.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	} else if uid != "" {
 		return nil, false, uidConflict(rq, uid, "")
 	}
 	if err := e.Create(ctx); err != nil {
@@ -206,7 +211,7 @@ func uidConflict(rq *Request, want, have types.UID) error {
 // separate keeps of obj what the edit's subresource may change, and takes the rest from old.
 func (r *Resource) separate(rq *Request, e *Edit, obj, old kind.Object) kind.Object {
 	switch {
-	case e.Internal:
+	case e.Internal || e.separated:
 		return obj
 	case e.Sub == "":
 		if r.Kind.CopyStatus != nil && !rq.Version.NoStatus {
@@ -221,7 +226,7 @@ func (r *Resource) separate(rq *Request, e *Edit, obj, old kind.Object) kind.Obj
 	case e.Sub == "status":
 		// What a status cannot change is shared with the stored state: nothing after this writes to it, and comparing it is free.
 		next := stored.Shallow(old)
-		r.Kind.CopyStatus(next, obj)
+		r.Kind.MoveStatus(next, obj)
 		next.SetLabels(obj.GetLabels())
 		next.SetAnnotations(obj.GetAnnotations())
 		next.SetFinalizers(obj.GetFinalizers())

@@ -58,7 +58,9 @@ type Request struct {
 	// Version is the served form that the request is made in.
 	Version *kind.Version
 	Ref     resource.Ref
-	User    user.Info
+	// Posted says that the client's path named no object: the name in Ref, if any, is the object's own.
+	Posted bool
+	User   user.Info
 	// Manager names the field manager where the options do not.
 	Manager string
 	// Warn adds a warning to the answer. It is never nil.

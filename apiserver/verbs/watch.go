@@ -69,13 +69,13 @@ func (r *Resource) Watch(ctx context.Context, rq *Request, opts *metav1.ListOpti
 	return w, nil
 }
 
+// checkWatchOptions judges the options as Kubernetes does, with its defaults: without a revision, a continue token is refused; with one, it says nothing.
 func checkWatchOptions(o *metav1.ListOptions) error {
-	if o.SendInitialEvents == nil && o.ResourceVersionMatch == "" && o.Continue == "" {
-		return nil
-	}
 	checked := *o
-	if o.Continue != "" && o.SendInitialEvents == nil && o.ResourceVersionMatch == "" {
-		// There is no next page of changes. What Kubernetes answers is that of its defaults for a watch.
+	if o.SendInitialEvents == nil && o.ResourceVersionMatch == "" {
+		if o.Continue == "" || o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return nil
+		}
 		checked.SendInitialEvents, checked.ResourceVersionMatch = new(bool), metav1.ResourceVersionMatchNotOlderThan
 	}
 	return invalidList(&checked, true)
@@ -99,8 +99,8 @@ func (w *Watch) open(ctx context.Context, opts *metav1.ListOptions) error {
 			w.awaited = true
 			return nil
 		}
-		if err := w.r.fresh(ctx, rev); err != nil {
-			w.fail(err)
+		if w.r.fresh(ctx, rev) != nil {
+			w.fail(tooLarge(rev, w.r.Store.Revision()))
 			return nil
 		}
 	}

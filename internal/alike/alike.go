@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Sharer compares values of the struct type T.
@@ -31,16 +32,19 @@ type same func(a, b unsafe.Pointer) bool
 
 // New makes a Sharer of T, a struct. The fields of T that except names are not looked at.
 func New[T any](except ...string) *Sharer[T] {
-	s := &Sharer[T]{}
-	t := reflect.TypeFor[T]()
+	return &Sharer[T]{fields: fieldsOf(reflect.TypeFor[T](), except)}
+}
+
+func fieldsOf(t reflect.Type, except []string) []field {
+	var out []field
 	c := compiler{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !slices.Contains(except, f.Name) {
-			s.fields = append(s.fields, field{f.Offset, c.compile(f.Type), adopt(f.Type)})
+			out = append(out, field{f.Offset, c.compile(f.Type), adopt(f.Type)})
 		}
 	}
-	return s
+	return out
 }
 
 // Share tells whether obj and like are the same, field by field of T, and gives obj the memory of like for each field that is. An empty list or map
@@ -56,6 +60,29 @@ func (s *Sharer[T]) Share(obj, like *T) bool {
 		}
 	}
 	return all
+}
+
+// Same tells whether a and b are the same, as Share does, and changes neither.
+func (s *Sharer[T]) Same(a, b *T) bool {
+	for _, f := range s.fields {
+		if !f.same(unsafe.Add(unsafe.Pointer(a), f.offset), unsafe.Add(unsafe.Pointer(b), f.offset)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Part makes a comparison of the field of T that name says, a struct, but for those of its own fields that except names.
+func Part[T any](name string, except ...string) func(a, b *T) bool {
+	part, ok := reflect.TypeFor[T]().FieldByName(name)
+	if !ok {
+		panic("alike: " + reflect.TypeFor[T]().String() + " has no field " + name)
+	}
+	inner := Sharer[struct{}]{fields: fieldsOf(part.Type, except)}
+	return func(a, b *T) bool {
+		x, y := unsafe.Add(unsafe.Pointer(a), part.Offset), unsafe.Add(unsafe.Pointer(b), part.Offset)
+		return inner.Same((*struct{})(x), (*struct{})(y))
+	}
 }
 
 // adopt is how a field of type t takes over another's memory; nil if it has none of its own.
@@ -97,6 +124,8 @@ func (c compiler) make(t reflect.Type) same {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
 		return quantities
+	case reflect.TypeFor[metav1.Time]():
+		return func(a, b unsafe.Pointer) bool { return (*metav1.Time)(a).Equal((*metav1.Time)(b)) }
 	case reflect.TypeFor[corev1.ResourceList]():
 		return resources
 	case reflect.TypeFor[map[string]string]():

@@ -5,11 +5,13 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
@@ -135,6 +137,31 @@ func disturb(r *rand.Rand, v reflect.Value) {
 		if v.CanSet() {
 			v.SetInt(v.Int() + 1)
 		}
+	}
+}
+
+func TestPartsAreComparedAlone(t *testing.T) {
+	same := alike.Part[corev1.Pod]("Spec", "NodeName")
+	a, b := &corev1.Pod{Spec: spec()}, &corev1.Pod{Spec: spec()}
+	a.Name, a.Status.Phase, a.Spec.NodeName = "other", corev1.PodRunning, "other"
+	if !same(a, b) {
+		t.Error("what is not compared makes a difference")
+	}
+	if b.Spec.Containers[0].Image = "j"; same(a, b) {
+		t.Error("specs with different images are the same")
+	}
+}
+
+func TestTimesAreComparedAsTimes(t *testing.T) {
+	meta := alike.New[metav1.ObjectMeta]("ManagedFields")
+	at := time.Unix(1e9, 0)
+	a, b := metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at)}, metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at.UTC())}
+	b.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+	if !meta.Same(&a, &b) {
+		t.Error("one time in two zones is not the same")
+	}
+	if b.DeletionTimestamp = &b.CreationTimestamp; meta.Same(&a, &b) {
+		t.Error("a deletion makes no difference")
 	}
 }
 

@@ -3,6 +3,7 @@ package h2
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,7 +18,13 @@ import (
 // pending is how much of a body waits for more before it is sent, so that short answers go out with their header in one piece.
 const pending = 4 << 10
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, pending); return &b }}
+// memory is what an answer needs while it is made.
+type memory struct {
+	buf    []byte
+	frozen http.Header
+}
+
+var memories = sync.Pool{New: func() any { return &memory{make([]byte, 0, pending), make(http.Header, 16)} }}
 
 // response is a handler's http.ResponseWriter. It is for one goroutine at a time, as that of net/http.
 type response struct {
@@ -28,7 +35,8 @@ type response struct {
 	sent     bool        // the header has gone
 	declared int64       // content length that the handler declared; -1 if none
 	written  int64
-	buf      *[]byte
+	buf      *[]byte // memory's
+	memory   *memory
 	bulk     *bulk // of a long answer, instead of buf
 	closed   bool  // the end of the stream has gone
 	complete bool  // all that was declared has gone
@@ -36,13 +44,15 @@ type response struct {
 }
 
 func newResponse(st *stream) *response {
-	return &response{st: st, header: make(http.Header, 8), declared: -1, buf: buffers.Get().(*[]byte)}
+	m := memories.Get().(*memory)
+	return &response{st: st, header: make(http.Header, 8), declared: -1, memory: m, buf: &m.buf}
 }
 
 func (w *response) free() {
-	*w.buf = (*w.buf)[:0]
-	buffers.Put(w.buf)
-	w.buf = nil
+	w.memory.buf = w.memory.buf[:0]
+	clear(w.memory.frozen)
+	memories.Put(w.memory)
+	w.memory, w.buf, w.frozen = nil, nil, nil
 	if w.bulk != nil {
 		w.bulk.n = 0
 		bulks.Put(w.bulk)
@@ -66,7 +76,8 @@ func (w *response) WriteHeader(code int) {
 		return
 	}
 	w.status = code
-	w.frozen = w.header.Clone()
+	w.frozen = w.memory.frozen
+	maps.Copy(w.frozen, w.header) // the values stay: who sets others sets other lists
 	if text := w.frozen.Get("Content-Length"); text != "" {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
 			w.declared = n

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,6 +83,47 @@ func TestNodeUpdate(t *testing.T) {
 	wantRefusal(t, "provider", validateNode(now, old), `node updates may not change providerID except from "" to valid`)
 	now.Status.Addresses = append(now.Status.Addresses, now.Status.Addresses[0])
 	wantRefusal(t, "addresses", validateNodeStatus(now, old), "status.addresses[2]: Duplicate value")
+}
+
+// What a removed feature had is dropped from the status, unless the node has it.
+func TestNodeStatusHasNoConfiguration(t *testing.T) {
+	old := testNode()
+	now := old.DeepCopy()
+	now.Status.Config = &corev1.NodeConfigStatus{Error: "x"}
+	k := kindOf(t, "Node")
+	k.PrepareStatus(now, old)
+	if now.Status.Config != nil {
+		t.Error("a node got a configuration status")
+	}
+	old.Status.Config = &corev1.NodeConfigStatus{Error: "x"}
+	now = old.DeepCopy()
+	if k.PrepareStatus(now, old); now.Status.Config == nil {
+		t.Error("a node lost its configuration status")
+	}
+}
+
+// A LimitRange may come without a name, as in Kubernetes.
+func TestLimitRangeGetsAName(t *testing.T) {
+	l := &corev1.LimitRange{}
+	kindOf(t, "LimitRange").Prepare(l, nil)
+	if uuid.Validate(l.Name) != nil {
+		t.Errorf("its name is %q", l.Name)
+	}
+	named := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
+	if kindOf(t, "LimitRange").Prepare(named, nil); named.Name != "mine" {
+		t.Errorf("one with a name became %q", named.Name)
+	}
+}
+
+func kindOf(t *testing.T, name string) *kind.Kind {
+	t.Helper()
+	for _, k := range Group.Kinds {
+		if k.Names.Kind == name {
+			return k
+		}
+	}
+	t.Fatalf("there is no kind %s", name)
+	return nil
 }
 
 func TestNodeColumns(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/yare-project/yare/kind"
@@ -18,6 +19,7 @@ import (
 var _ = kind.Add(&Group, kind.Def[corev1.LimitRange]{
 	Names:          kind.Names{Plural: "limitranges", Short: []string{"limits"}},
 	Default:        defaultLimitRange,
+	Prepare:        nameLimitRange,
 	Validate:       validateLimitRange,
 	NoGeneration:   true,
 	CreateOnUpdate: true,
@@ -27,6 +29,13 @@ var _ = kind.Add(&Group, kind.Def[corev1.LimitRange]{
 			Value: func(l *corev1.LimitRange, _ time.Time) any { return cell.Created(l.CreationTimestamp) }},
 	},
 })
+
+// nameLimitRange names what has no name, as Kubernetes.
+func nameLimitRange(l, old *corev1.LimitRange) {
+	if old == nil && l.Name == "" {
+		l.Name = string(uuid.NewUUID())
+	}
+}
 
 // defaultLimitRange derives what containers get by default: the limit from the maximum, the request from the limit and then from the minimum.
 func defaultLimitRange(l *corev1.LimitRange) {

@@ -27,6 +27,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Node]{
 	Default:        defaultNode,
 	Prepare:        prepareNode,
 	Validate:       validateNode,
+	PrepareStatus:  dropNodeConfig,
 	ValidateStatus: validateNodeStatus,
 	Warn:           warnNode,
 	StatusOnCreate: true,
@@ -58,6 +59,10 @@ func prepareNode(n, old *corev1.Node) {
 	if old == nil || old.Spec.ConfigSource == nil {
 		n.Spec.ConfigSource = nil
 	}
+	dropNodeConfig(n, old)
+}
+
+func dropNodeConfig(n, old *corev1.Node) {
 	if old == nil || old.Status.Config == nil {
 		n.Status.Config = nil
 	}

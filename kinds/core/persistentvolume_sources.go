@@ -76,6 +76,10 @@ func checkPersistentShared(s *sourceCheck, v *corev1.PersistentVolumeSource, nam
 			p.needs(at.Child("secretRef", "name"), i.SecretRef.Name)
 		}
 	})
+	if v.FlexVolume != nil && !s.choosing && s.first != "flexVolume" { // which Kubernetes lets be a second source
+		checkFlex(p, v.FlexVolume.Driver, v.FlexVolume.Options, s.path.Child("flexVolume"))
+		return
+	}
 	s.one("flexVolume", v.FlexVolume != nil, func(at *field.Path) { checkFlex(p, v.FlexVolume.Driver, v.FlexVolume.Options, at) })
 }
 

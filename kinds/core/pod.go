@@ -24,16 +24,17 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	Fields:         podFields,
 	Grace:          podGrace,
 	SpecOf:         podGenerationSpec,
+	SpecWithout:    []string{"NodeName"},
 	Subs: []kind.Sub[corev1.Pod]{
 		{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, Create: createBinding, BodyNamed: true},
 		{Name: "eviction", Body: evictionKind, New: newEviction, Create: evict, BodyNamed: true},
 		{Name: "ephemeralcontainers", Replace: replaceEphemeralContainers, Validate: validateEphemeralContainersUpdate},
 		{Name: "resize", Replace: replaceResources, Validate: validatePodResize},
-		{Name: "log", Connect: podLog, Methods: []string{"GET"}, Verb: "get"},
-		// Opening a shell is a change, whatever method the protocol begins with.
-		{Name: "exec", Body: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), New: func() runtime.Object { return &corev1.PodExecOptions{} }, Connect: podExec, Methods: upgradeMethods, Verb: "create"},
-		{Name: "attach", Body: corev1.SchemeGroupVersion.WithKind("PodAttachOptions"), New: func() runtime.Object { return &corev1.PodAttachOptions{} }, Connect: podAttach, Methods: upgradeMethods, Verb: "create"},
-		{Name: "portforward", Body: corev1.SchemeGroupVersion.WithKind("PodPortForwardOptions"), New: func() runtime.Object { return &corev1.PodPortForwardOptions{} }, Connect: podPortForward, Methods: upgradeMethods, Verb: "create"},
+		{Name: "log", New: func() runtime.Object { return &corev1.PodLogOptions{} }, Connect: podLog, Methods: []string{"GET"}, Verb: "get"},
+		// Opening a shell is a change, whatever method the protocol begins with: it takes the right to create.
+		{Name: "exec", Body: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), New: func() runtime.Object { return &corev1.PodExecOptions{} }, Connect: podExec, Methods: upgradeMethods, Also: "create"},
+		{Name: "attach", Body: corev1.SchemeGroupVersion.WithKind("PodAttachOptions"), New: func() runtime.Object { return &corev1.PodAttachOptions{} }, Connect: podAttach, Methods: upgradeMethods, Also: "create"},
+		{Name: "portforward", Body: corev1.SchemeGroupVersion.WithKind("PodPortForwardOptions"), New: func() runtime.Object { return &corev1.PodPortForwardOptions{} }, Connect: podPortForward, Methods: upgradeMethods, Also: "create"},
 		{Name: "proxy", Body: corev1.SchemeGroupVersion.WithKind("PodProxyOptions"), New: func() runtime.Object { return &corev1.PodProxyOptions{} }, Connect: podProxy, Methods: proxyMethods, Named: true},
 	},
 })

@@ -142,6 +142,13 @@ func checkSelector(p *problems, selector *metav1.LabelSelector, path *field.Path
 	p.add(metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)...)
 }
 
+// ValidateNodeSelector checks which nodes are selected, by the rules of a pod's required affinity.
+func ValidateNodeSelector(selector *corev1.NodeSelector, path *field.Path) field.ErrorList {
+	var p problems
+	checkNodeSelector(&p, selector, path)
+	return p.list
+}
+
 func checkNodeSelector(p *problems, selector *corev1.NodeSelector, path *field.Path) {
 	at := path.Child("nodeSelectorTerms")
 	if len(selector.NodeSelectorTerms) == 0 {

@@ -84,16 +84,15 @@ func fill(out *pebble.Batch, b engine.Batch, m meta, withMeta bool) error {
 	lastDelete := map[string]store.Revision{}
 	for i := range b.Records {
 		r := &b.Records[i]
-		key := append(tablePrefix(r.Table), r.Key...)
 		if r.Delete {
 			lastDelete[r.Table] = max(lastDelete[r.Table], r.Revision)
-			if err := out.Delete(key, nil); err != nil {
+			if err := out.Delete(appendKey(nil, r.Table, r.Key), nil); err != nil {
 				return err
 			}
 			continue
 		}
-		op := out.SetDeferred(len(key), revisionBytes+len(r.Data))
-		copy(op.Key, key)
+		op := out.SetDeferred(keyLen(r.Table, r.Key), revisionBytes+len(r.Data))
+		appendKey(op.Key[:0], r.Table, r.Key)
 		binary.BigEndian.PutUint64(op.Value, r.Revision)
 		copy(op.Value[revisionBytes:], r.Data)
 		if err := op.Finish(); err != nil {

@@ -54,11 +54,18 @@ func decodeMeta(data []byte) (meta, error) {
 func deleteKey(table string) []byte { return append([]byte("d"), table...) }
 
 func tablePrefix(table string) []byte {
-	out := make([]byte, 0, len(table)+2)
-	out = append(out, 't')
-	out = append(out, table...)
-	return append(out, 0)
+	return appendKey(make([]byte, 0, keyLen(table, "")), table, "")
 }
+
+// appendKey appends the key of a record, which is keyLen bytes long, to dst.
+func appendKey(dst []byte, table, key string) []byte {
+	dst = append(dst, 't')
+	dst = append(dst, table...)
+	dst = append(dst, 0)
+	return append(dst, key...)
+}
+
+func keyLen(table, key string) int { return 1 + len(table) + 1 + len(key) }
 
 // tableEnd is behind the last possible key of a table.
 func tableEnd(table string) []byte {

@@ -15,7 +15,12 @@ type Note struct {
 
 // Encode implements store.Value.
 func (n *Note) Encode() ([]byte, error) {
-	return append(binary.BigEndian.AppendUint64(nil, n.Rev), n.Text...), nil
+	return n.AppendEncode(nil)
+}
+
+// AppendEncode implements store.Appender.
+func (n *Note) AppendEncode(dst []byte) ([]byte, error) {
+	return append(binary.BigEndian.AppendUint64(dst, n.Rev), n.Text...), nil
 }
 
 // Size implements store.Value.

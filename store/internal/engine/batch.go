@@ -15,7 +15,14 @@ type change struct {
 	value  store.Value
 	delete bool
 	data   []byte
+	buffer *[]byte // what data is in, if it goes back to encodings
 }
+
+// encodings holds memory in which values are encoded.
+var encodings = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxEncoding is the largest buffer that is kept for the next value.
+const maxEncoding = 64 << 10
 
 // batch collects commits that are written, and become visible, together.
 type batch struct {
@@ -70,13 +77,37 @@ func encodeAll(group []change) error {
 		if c.delete {
 			continue
 		}
-		data, err := c.value.Encode()
-		if err != nil {
+		if err := c.encode(); err != nil {
 			return fmt.Errorf("store: %s %q cannot be encoded: %w", c.table.cfg.Name, c.key, err)
 		}
-		c.data = data
 	}
 	return nil
+}
+
+func (c *change) encode() (err error) {
+	a, ok := c.value.(store.Appender)
+	if !ok {
+		c.data, err = c.value.Encode()
+		return err
+	}
+	buffer := encodings.Get().(*[]byte)
+	c.data, err = a.AppendEncode((*buffer)[:0])
+	if cap(c.data) <= maxEncoding {
+		*buffer, c.buffer = c.data, buffer
+	}
+	return err
+}
+
+// release gives back the memory of the values' bytes, which nobody needs any more.
+func (b *batch) release() {
+	for _, group := range b.groups {
+		for i := range group {
+			if c := &group[i]; c.buffer != nil {
+				encodings.Put(c.buffer)
+				c.buffer, c.data = nil, nil
+			}
+		}
+	}
 }
 
 // finish answers the batch's callers.
@@ -92,9 +123,8 @@ func (b *batch) outcome(last store.Revision) (store.Revision, error) {
 	return last, nil
 }
 
-// records lists the batch for the journal.
-func (b *batch) records() []Record {
-	var out []Record
+// records appends the batch, as it is for the journal, to out.
+func (b *batch) records(out []Record) []Record {
 	for _, group := range b.groups {
 		for i := range group {
 			c := &group[i]

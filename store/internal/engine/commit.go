@@ -40,6 +40,7 @@ func (e *Engine) settle(b *batch) error {
 	if b.badValue != nil {
 		return b.badValue
 	}
+	defer b.release()
 	return e.persist.write(b)
 }
 

@@ -12,7 +12,7 @@ type Journal interface {
 	// Load yields a table's records in key order. The data belongs to the receiver.
 	Load(table string, yield func(key string, rev store.Revision, data []byte) error) (Loaded, error)
 	// Append writes a batch so that after a crash either all or nothing of it is there; with Sync it returns once that includes
-	// a power cut. Errors: ErrNotWritten, ErrRetired, or any other, after which the batch may or may not be on disk and
+	// a power cut. The records' data is not the journal's to keep. Errors: ErrNotWritten, ErrRetired, or any other, after which the batch may or may not be on disk and
 	// Recover is due.
 	Append(Batch) error
 	// Recover makes a journal that failed usable again. What was appended without Sync since the last Sync may be lost.

@@ -14,15 +14,18 @@ type persister struct {
 	visible func(*table, string) (store.Item, bool)
 	log     *slog.Logger
 	// loose holds the keys whose last state may be missing on disk, or be there though it was refused.
-	loose  map[ref]struct{}
-	broken bool
+	loose   map[ref]struct{}
+	broken  bool
+	records []Record // memory for those of the next batch
 }
 
 func (p *persister) write(b *batch) error {
 	if p.journal == nil || len(b.groups) == 0 {
 		return nil
 	}
-	batch := Batch{Records: b.records(), Last: b.last, Sync: b.durable}
+	p.records = b.records(p.records[:0])
+	defer func() { clear(p.records) }()
+	batch := Batch{Records: p.records, Last: b.last, Sync: b.durable}
 	if !p.broken {
 		err := p.journal.Append(batch)
 		if !errors.Is(err, ErrRetired) {
