@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,8 @@ func Add[T any](group *Group, def Def[T]) *Kind {
 	if k.Verbs == nil {
 		k.Verbs = AllVerbs
 	}
+	equal := sync.OnceValue(func() func(a, b *T) bool { return alike.Equal[T]() })
+	k.Equal = func(a, b Object) bool { return equal()(e.typed(a), e.typed(b)) }
 	e.status(k, def)
 	e.functions(k, def)
 	if round := rounderOf(reflect.TypeFor[T]()); round != nil && !k.Virtual {
@@ -192,8 +195,8 @@ func (e eraser[T]) status(k *Kind, def Def[T]) {
 		k.ResetStatus = func(o Object) { value(o).SetZero() }
 	}
 	if hasSpec && !def.NoGeneration && (def.SpecOf == nil || def.SpecWithout != nil) && specField.Type.Kind() == reflect.Struct {
-		same := alike.Part[T]("Spec", def.SpecWithout...)
-		k.SameSpec = func(a, b Object) bool { return same(e.typed(a), e.typed(b)) }
+		same := sync.OnceValue(func() func(a, b *T) bool { return alike.EqualPart[T]("Spec", def.SpecWithout...) }) // most kinds never ask
+		k.SameSpec = func(a, b Object) bool { return same()(e.typed(a), e.typed(b)) }
 	}
 	switch {
 	case def.NoGeneration:

@@ -63,8 +63,10 @@ type Kind struct {
 
 	// Spec is what metadata.generation counts changes of; nil when the kind has no generation.
 	Spec func(obj Object) any
-	// SameSpec tells quickly that Spec says the same of both. What it finds different may still mean the same. Nil: nobody can tell quickly.
+	// SameSpec tells whether Spec means the same of both, in less time than it takes to compare what Spec gives. Nil: there is no such way.
 	SameSpec func(a, b Object) bool
+	// Equal tells whether two objects mean the same. Nil for a kind without a Go type.
+	Equal func(a, b Object) bool
 	// CopyStatus sets dst's status to a copy of src's, MoveStatus to src's own, which must not be changed any more through src; ResetStatus empties it.
 	CopyStatus  func(dst, src Object)
 	MoveStatus  func(dst, src Object)

@@ -9,11 +9,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/yare-project/yare/internal/workers"
 )
 
 // tasks are what runs beside the decisions; in a Trial it runs between them.
 type tasks struct {
-	wait sync.WaitGroup
+	wait    sync.WaitGroup
+	workers *workers.Pool[func()]
 
 	mu    sync.Mutex
 	trial bool
@@ -36,11 +39,25 @@ func (t *tasks) when(ready func() bool, f func()) {
 		t.todo = append(t.todo, task{f, ready})
 		return
 	}
-	t.wait.Go(f)
+	t.wait.Add(1)
+	if t.workers == nil {
+		t.workers = workers.New(idleWorkers, func(f func()) { defer t.wait.Done(); f() })
+	}
+	t.workers.Run(f)
 }
 
+// idleWorkers is how many goroutines are kept for the next tasks: more than there are bindings at once in a busy cluster.
+const idleWorkers = 64
+
 // Wait returns once all have ended.
-func (t *tasks) Wait() { t.wait.Wait() }
+func (t *tasks) Wait() {
+	t.wait.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.workers != nil {
+		t.workers.Release()
+	}
+}
 
 // next takes the first that may run; nil if there is none.
 func (t *tasks) next() func() {
@@ -57,7 +74,8 @@ func (t *tasks) next() func() {
 
 // Trial is a scheduler that is moved by hand in place of Run, for simulations: all that follows from a decision has happened before the next one is made, so that
 // the same changes lead to the same decisions. Of pods'
-// status it writes where they wait for room, and it does not watch the clock: what waits for a time waits for ever. It belongs to one goroutine.
+// status it writes where they wait for room, and it does not watch the clock: what waits for a time waits for ever, but for the conditions of devices, which a pod is bound without. It
+// belongs to one goroutine.
 type Trial struct {
 	s     *Scheduler
 	ctx   context.Context

@@ -173,14 +173,18 @@ func (r *Resource) inherit(obj, old kind.Object) {
 
 // count bumps the generation if what it counts has changed.
 func (r *Resource) count(obj, old kind.Object) {
-	if r.Kind.Spec == nil || r.Kind.SameSpec != nil && r.Kind.SameSpec(obj, old) {
-		return
+	if r.Kind.Spec != nil && !r.sameSpec(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+func (r *Resource) sameSpec(obj, old kind.Object) bool {
+	if r.Kind.SameSpec != nil {
+		return r.Kind.SameSpec(obj, old)
 	}
 	now, was := r.Kind.Spec(obj), r.Kind.Spec(old)
 	// What is equal to the letter, which is the most frequent case and the quicker one to tell, is equal in meaning.
-	if !reflect.DeepEqual(now, was) && !equality.Semantic.DeepEqual(now, was) {
-		obj.SetGeneration(old.GetGeneration() + 1)
-	}
+	return reflect.DeepEqual(now, was) || equality.Semantic.DeepEqual(now, was)
 }
 
 // dedupeOwners drops repeated owner references, telling the client.
@@ -217,7 +221,7 @@ func contains(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 }
 
 // unchanged tells whether obj says nothing new: the same as old but for the times at which managers wrote. Then obj takes old's bookkeeping.
-func unchanged(obj, old kind.Object) bool {
+func unchanged(k *kind.Kind, obj, old kind.Object) bool {
 	fresh := obj.GetManagedFields()
 	if !sameManagers(fresh, old.GetManagedFields()) {
 		return false
@@ -225,7 +229,7 @@ func unchanged(obj, old kind.Object) bool {
 	rv := obj.GetResourceVersion()
 	obj.SetManagedFields(old.GetManagedFields())
 	obj.SetResourceVersion(old.GetResourceVersion())
-	if equal(obj, old) {
+	if equal(k, obj, old) {
 		return true
 	}
 	obj.SetManagedFields(fresh)
@@ -233,21 +237,12 @@ func unchanged(obj, old kind.Object) bool {
 	return false
 }
 
-// equal compares objects in meaning. It begins with their last field, the status, since most writes are of that.
-func equal(a, b kind.Object) bool {
-	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
-	if x.Type() != y.Type() || x.Kind() != reflect.Pointer || x.Elem().Kind() != reflect.Struct {
-		return equality.Semantic.DeepEqual(a, b)
+// equal compares objects in meaning.
+func equal(k *kind.Kind, a, b kind.Object) bool {
+	if k.Equal != nil {
+		return k.Equal(a, b)
 	}
-	for i := x.Elem().NumField() - 1; i >= 0; i-- {
-		if !x.Elem().Type().Field(i).IsExported() {
-			return equality.Semantic.DeepEqual(a, b)
-		}
-		if !equality.Semantic.DeepEqual(x.Elem().Field(i).Addr().Interface(), y.Elem().Field(i).Addr().Interface()) {
-			return false
-		}
-	}
-	return true
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {

@@ -284,7 +284,7 @@ func (r *Resource) replace(ctx context.Context, rq *Request, obj kind.Object, it
 		last := stored.New(r.Kind, obj)
 		return last, r.remove(ctx, rq, item, last, dry)
 	}
-	if unchanged(obj, old) && !r.stale(item) {
+	if unchanged(r.Kind, obj, old) && !r.stale(item) {
 		return r.same(ctx, item)
 	}
 	settle, err := r.claim(obj, old, dry)

@@ -124,6 +124,7 @@ require (
 	k8s.io/component-helpers v0.36.6 // indirect
 	k8s.io/cri-api v0.36.6 // indirect
 	k8s.io/cri-streaming v0.36.6 // indirect
+	k8s.io/csi-translation-lib v0.36.6 // indirect
 	k8s.io/dynamic-resource-allocation v0.36.6 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kms v0.36.6 // indirect

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,12 +33,12 @@ type same func(a, b unsafe.Pointer) bool
 
 // New makes a Sharer of T, a struct. The fields of T that except names are not looked at.
 func New[T any](except ...string) *Sharer[T] {
-	return &Sharer[T]{fields: fieldsOf(reflect.TypeFor[T](), except)}
+	return &Sharer[T]{fields: fieldsOf(reflect.TypeFor[T](), compiler{}, except)}
 }
 
-func fieldsOf(t reflect.Type, except []string) []field {
+func fieldsOf(t reflect.Type, c compiler, except []string) []field {
+	c.made = map[reflect.Type]same{}
 	var out []field
-	c := compiler{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !slices.Contains(except, f.Name) {
@@ -72,13 +73,20 @@ func (s *Sharer[T]) Same(a, b *T) bool {
 	return true
 }
 
-// Part makes a comparison of the field of T that name says, a struct, but for those of its own fields that except names.
-func Part[T any](name string, except ...string) func(a, b *T) bool {
+// Equal makes a comparison of values of the struct type T by what they mean, as Kubernetes' equality.Semantic does: an empty list or map means the same
+// as none, and a quantity the same however it is written.
+func Equal[T any](except ...string) func(a, b *T) bool {
+	s := Sharer[T]{fields: fieldsOf(reflect.TypeFor[T](), compiler{loose: true}, except)}
+	return s.Same
+}
+
+// EqualPart is Equal for the field of T that name says, a struct, but for those of its own fields that except names.
+func EqualPart[T any](name string, except ...string) func(a, b *T) bool {
 	part, ok := reflect.TypeFor[T]().FieldByName(name)
 	if !ok {
 		panic("alike: " + reflect.TypeFor[T]().String() + " has no field " + name)
 	}
-	inner := Sharer[struct{}]{fields: fieldsOf(part.Type, except)}
+	inner := Sharer[struct{}]{fields: fieldsOf(part.Type, compiler{loose: true}, except)}
 	return func(a, b *T) bool {
 		x, y := unsafe.Add(unsafe.Pointer(a), part.Offset), unsafe.Add(unsafe.Pointer(b), part.Offset)
 		return inner.Same((*struct{})(x), (*struct{})(y))
@@ -108,35 +116,39 @@ func Strings(obj *map[string]string, like map[string]string) bool {
 }
 
 // compiler makes comparisons, one for each type. A type that contains itself, or says more than its fields do, is left to reflection.
-type compiler map[reflect.Type]same
+type compiler struct {
+	loose bool // by what values mean
+	made  map[reflect.Type]same
+}
 
 func (c compiler) compile(t reflect.Type) same {
-	if known, ok := c[t]; ok {
+	if known, ok := c.made[t]; ok {
 		return known
 	}
-	c[t] = deep(t) // for a type within itself
+	c.made[t] = c.deep(t) // for a type within itself
 	made := c.make(t)
-	c[t] = made
+	c.made[t] = made
 	return made
 }
 
 func (c compiler) make(t reflect.Type) same {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
-		return quantities
+		return c.quantity
 	case reflect.TypeFor[metav1.Time]():
 		return func(a, b unsafe.Pointer) bool { return (*metav1.Time)(a).Equal((*metav1.Time)(b)) }
+	case reflect.TypeFor[metav1.MicroTime]():
+		return func(a, b unsafe.Pointer) bool { return (*metav1.MicroTime)(a).Equal((*metav1.MicroTime)(b)) }
 	case reflect.TypeFor[corev1.ResourceList]():
-		return resources
+		return c.resources
 	case reflect.TypeFor[map[string]string]():
-		return func(a, b unsafe.Pointer) bool {
-			x, y := *(*map[string]string)(a), *(*map[string]string)(b)
-			return (x == nil) == (y == nil) && maps.Equal(x, y)
-		}
+		return c.strings
 	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return plain[bool]
+	case reflect.Uint8:
+		return plain[uint8]
 	case reflect.Int32:
 		return plain[int32]
 	case reflect.Int64, reflect.Int:
@@ -150,7 +162,7 @@ func (c compiler) make(t reflect.Type) same {
 	case reflect.Struct:
 		return c.record(t)
 	}
-	return deep(t)
+	return c.deep(t)
 }
 
 func plain[T comparable](a, b unsafe.Pointer) bool { return *(*T)(a) == *(*T)(b) }
@@ -167,7 +179,7 @@ func (c compiler) slice(t reflect.Type) same {
 	of, size := c.compile(t.Elem()), t.Elem().Size()
 	return func(a, b unsafe.Pointer) bool {
 		x, y := *(*[]byte)(a), *(*[]byte)(b) // of the right length, whatever the elements
-		if len(x) != len(y) || (x == nil) != (y == nil) {
+		if len(x) != len(y) || !c.loose && (x == nil) != (y == nil) {
 			return false
 		}
 		p, q := unsafe.Pointer(unsafe.SliceData(x)), unsafe.Pointer(unsafe.SliceData(y))
@@ -192,7 +204,7 @@ func (c compiler) record(t reflect.Type) same {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() {
-			return deep(t)
+			return c.deep(t)
 		}
 		parts = append(parts, part{f.Offset, c.compile(f.Type)})
 	}
@@ -206,29 +218,41 @@ func (c compiler) record(t reflect.Type) same {
 	}
 }
 
-// quantities are the same if they are written the same.
-func quantities(a, b unsafe.Pointer) bool {
-	return sameQuantity((*resource.Quantity)(a), (*resource.Quantity)(b))
+func (c compiler) strings(a, b unsafe.Pointer) bool {
+	x, y := *(*map[string]string)(a), *(*map[string]string)(b)
+	return (c.loose || (x == nil) == (y == nil)) && maps.Equal(x, y)
 }
 
-func sameQuantity(x, y *resource.Quantity) bool { return x.Format == y.Format && x.Cmp(*y) == 0 }
+func (c compiler) quantity(a, b unsafe.Pointer) bool {
+	return c.sameQuantity((*resource.Quantity)(a), (*resource.Quantity)(b))
+}
 
-func resources(a, b unsafe.Pointer) bool {
+// sameQuantity: strictly, quantities are the same if they are written the same.
+func (c compiler) sameQuantity(x, y *resource.Quantity) bool {
+	return (c.loose || x.Format == y.Format) && x.Cmp(*y) == 0
+}
+
+func (c compiler) resources(a, b unsafe.Pointer) bool {
 	x, y := *(*corev1.ResourceList)(a), *(*corev1.ResourceList)(b)
-	if len(x) != len(y) || (x == nil) != (y == nil) {
+	if len(x) != len(y) || !c.loose && (x == nil) != (y == nil) {
 		return false
 	}
 	for name, q := range x {
 		other, ok := y[name]
-		if !ok || !sameQuantity(&q, &other) {
+		if !ok || !c.sameQuantity(&q, &other) {
 			return false
 		}
 	}
 	return true
 }
 
-func deep(t reflect.Type) same {
+// deep leaves a type to reflection.
+func (c compiler) deep(t reflect.Type) same {
+	equal := reflect.DeepEqual
+	if c.loose {
+		equal = equality.Semantic.DeepEqual
+	}
 	return func(a, b unsafe.Pointer) bool {
-		return reflect.DeepEqual(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
+		return equal(reflect.NewAt(t, a).Elem().Interface(), reflect.NewAt(t, b).Elem().Interface())
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -116,6 +117,60 @@ func TestAgreesWithReflection(t *testing.T) {
 	}
 }
 
+// TestAgreesWithKubernetes holds Equal to the comparison that the API's users know.
+func TestAgreesWithKubernetes(t *testing.T) {
+	equal := alike.Equal[corev1.Pod]()
+	seed := rand.Uint64()
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
+	random := rand.New(rand.NewPCG(seed, 0))
+	fill := randfill.NewWithSeed(int64(seed)).NilChance(0.5).NumElements(0, 2).MaxDepth(12).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(4000), resource.DecimalSI)
+		},
+		func(v *intstr.IntOrString, c randfill.Continue) { *v = intstr.FromInt32(c.Int31n(9)) },
+		func(m *metav1.Time, c randfill.Continue) { *m = metav1.Unix(c.Int63n(1e9), 0) })
+	for range 500 {
+		var a corev1.Pod
+		fill.Fill(&a)
+		b := a.DeepCopy()
+		empty(reflect.ValueOf(b).Elem())
+		if !equal(&a, b) {
+			t.Fatalf("nothing instead of an empty list makes a difference:\n%s", cmp.Diff(&a, b))
+		}
+		disturb(random, reflect.ValueOf(&a).Elem())
+		if want, got := apiequality.Semantic.DeepEqual(&a, b), equal(&a, b); want != got {
+			t.Fatalf("equal: %v to Kubernetes, %v here:\n%s", want, got, cmp.Diff(&a, b))
+		}
+	}
+}
+
+// empty makes nothing of all empty lists and maps in v that can be set.
+func empty(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				empty(v.Field(i))
+			}
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			empty(v.Elem())
+		}
+	case reflect.Slice, reflect.Map:
+		if v.Len() == 0 {
+			v.SetZero()
+		}
+		for i := 0; v.Kind() == reflect.Slice && i < v.Len(); i++ {
+			empty(v.Index(i))
+		}
+	}
+}
+
 // disturb changes something in v, or nothing.
 func disturb(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
@@ -141,7 +196,7 @@ func disturb(r *rand.Rand, v reflect.Value) {
 }
 
 func TestPartsAreComparedAlone(t *testing.T) {
-	same := alike.Part[corev1.Pod]("Spec", "NodeName")
+	same := alike.EqualPart[corev1.Pod]("Spec", "NodeName")
 	a, b := &corev1.Pod{Spec: spec()}, &corev1.Pod{Spec: spec()}
 	a.Name, a.Status.Phase, a.Spec.NodeName = "other", corev1.PodRunning, "other"
 	if !same(a, b) {

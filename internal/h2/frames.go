@@ -65,7 +65,7 @@ func (c *conn) onHeaders(b *headerBlock) error {
 func (c *conn) start(st *stream) {
 	st.started = true
 	c.handlers++
-	c.server.workers.run(st)
+	c.server.workers.Run(st)
 }
 
 func (c *conn) onTrailers(st *stream, b *headerBlock) error {

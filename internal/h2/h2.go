@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/yare-project/yare/internal/workers"
 )
 
 // Config bounds what a peer may ask for. Zero fields take the defaults that are given; sizes are bytes.
@@ -80,7 +82,7 @@ func (c Config) withDefaults() Config {
 // Server serves connections until it is shut down.
 type Server struct {
 	cfg     Config
-	workers *workers
+	workers *workers.Pool[*stream]
 	dated   atomic.Pointer[dated]
 
 	mu      sync.Mutex
@@ -91,7 +93,7 @@ type Server struct {
 // New builds a server.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, workers: newWorkers(cfg.Workers), conns: map[*conn]struct{}{}}
+	return &Server{cfg: cfg, workers: workers.New(cfg.Workers, (*stream).serve), conns: map[*conn]struct{}{}}
 }
 
 // Attach makes srv hand its HTTP/2 connections to s, and shut s down with it.
@@ -135,7 +137,7 @@ func (s *Server) remove(c *conn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	if len(s.conns) == 0 {
-		s.workers.release() // nobody is there to be quick for
+		s.workers.Release() // nobody is there to be quick for
 	}
 }
 

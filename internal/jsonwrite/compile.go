@@ -4,7 +4,10 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"unsafe"
+
+	"github.com/yare-project/yare/internal/jsonfield"
 )
 
 // subject is a type whose values have an address, or have none: then the methods of its pointer do not count.
@@ -19,6 +22,26 @@ type compiler map[subject]*made
 type made struct {
 	encoder encoder
 	program *program // of a struct that is written by its fields
+	left    bool     // to encoding/json
+}
+
+// Left lists the types that values of type t may consist of and that are left to encoding/json. What interfaces hold is not looked at.
+func Left(t reflect.Type) []reflect.Type {
+	c := make(compiler)
+	c.encoder(t, false)
+	var out []reflect.Type
+	for s, m := range c {
+		if m.left && !slices.Contains(out, s.t) {
+			out = append(out, s.t)
+		}
+	}
+	return out
+}
+
+// leave makes t, which has its place, a type that is left to encoding/json.
+func (c compiler) leave(t reflect.Type, addr bool) encoder {
+	c[subject{t, addr}].left = true
+	return standard(t, addr)
 }
 
 func (c compiler) encoder(t reflect.Type, addr bool) encoder {
@@ -69,6 +92,11 @@ func (c compiler) make(t reflect.Type, addr bool) encoder {
 		return texted(t)
 	}
 	switch t.Kind() {
+	case reflect.String:
+		if t == numberType {
+			return c.leave(t, addr)
+		}
+		return text
 	case reflect.Interface:
 		if t.NumMethod() == 0 {
 			return contents
@@ -77,7 +105,7 @@ func (c compiler) make(t reflect.Type, addr bool) encoder {
 	case reflect.Struct:
 		return c.record(t, addr)
 	case reflect.Map:
-		return c.mapping(t)
+		return c.mapping(t, addr)
 	case reflect.Slice:
 		if isBinary(t) {
 			return func(_ *writer, dst []byte, p unsafe.Pointer) []byte { return appendBinary(dst, *(*[]byte)(p)) }
@@ -91,12 +119,13 @@ func (c compiler) make(t reflect.Type, addr bool) encoder {
 
 // record is the encoder of a struct.
 func (c compiler) record(t reflect.Type, addr bool) encoder {
-	g := &program{}
-	c[subject{t, addr}].program = g
-	if !c.fields(g, t, addr) {
-		c[subject{t, addr}].program = nil
-		return standard(t, addr)
+	members, ok := jsonfield.Of(t, addr)
+	if !ok {
+		return c.leave(t, addr)
 	}
+	g := &program{}
+	c[subject{t, addr}].program = g // before its fields, which may be of the same type
+	c.program(g, t, members)
 	return g.append
 }
 
@@ -153,11 +182,9 @@ func (c compiler) slice(t reflect.Type) encoder {
 	}
 }
 
-// basic is the encoder of what consists of nothing else; what can not be written is left to encoding/json.
+// basic is the encoder of a number or a boolean; what can not be written is left to encoding/json.
 func basic(t reflect.Type) encoder {
 	switch t.Kind() {
-	case reflect.String:
-		return text
 	case reflect.Bool:
 		return func(_ *writer, dst []byte, p unsafe.Pointer) []byte { return appendBool(dst, *(*bool)(p)) }
 	case reflect.Int:

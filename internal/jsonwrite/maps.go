@@ -42,7 +42,7 @@ func closeObject(dst []byte, start int) []byte {
 	return append(dst, '}')
 }
 
-// strings appends a map from strings to strings, of whatever names.
+// stringMap appends a map from strings to strings, of whatever names.
 func stringMap(w *writer, dst []byte, p unsafe.Pointer) []byte {
 	m := *(*map[string]string)(p)
 	if m == nil {
@@ -86,20 +86,23 @@ func keyed[V any](value func(w *writer, dst []byte, v V) []byte) encoder {
 var (
 	quantityMap = keyed(func(_ *writer, dst []byte, q resource.Quantity) []byte { return appendQuantity(dst, &q) })
 	binaryMap   = keyed(func(_ *writer, dst []byte, b []byte) []byte { return appendBinary(dst, b) })
-	anyMap      = keyed(func(w *writer, dst []byte, v any) []byte { return w.value(dst, v) })
 )
 
+func anyMap(w *writer, dst []byte, p unsafe.Pointer) []byte {
+	return w.object(dst, *(*map[string]any)(p))
+}
+
 // mapping is the encoder of a map type whose keys are strings.
-func (c compiler) mapping(t reflect.Type) encoder {
+func (c compiler) mapping(t reflect.Type, addr bool) encoder {
 	if t.Key().Kind() != reflect.String {
-		return standard(t, false)
+		return c.leave(t, addr)
 	}
 	elem := t.Elem()
 	switch {
 	case elem == reflect.TypeFor[resource.Quantity]():
 		return quantityMap
 	case elem == reflect.TypeFor[any]():
-		return object
+		return anyMap
 	case isMarshaler(elem):
 	case elem.Kind() == reflect.String && elem != numberType:
 		return stringMap

@@ -16,12 +16,12 @@ func (w *writer) float(dst []byte, f float64, size int) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return w.fail(dst)
 	}
-	small, large := 1e-6, 1e21
+	small := 1e-6
 	if size == 32 {
-		small, large = float64(float32(1e-6)), float64(float32(1e21))
+		small = float64(float32(small))
 	}
 	abs := math.Abs(f)
-	if abs == 0 || abs >= small && abs < large {
+	if abs == 0 || abs >= small && abs < 1e21 {
 		return strconv.AppendFloat(dst, f, 'f', -1, size)
 	}
 	dst = strconv.AppendFloat(dst, f, 'e', -1, size)

@@ -58,6 +58,9 @@ func ordinaryShort(b []byte) int {
 
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
+// AppendString appends s as a JSON string.
+func AppendString(dst []byte, s string) []byte { return appendString(dst, s) }
+
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	dst = appendText(dst, bytesOf(s))

@@ -29,8 +29,7 @@ func (q Request) AllowedBy(rule *rbacv1.PolicyRule) bool {
 	}
 	if !q.isResource {
 		return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
-			prefix, wild := strings.CutSuffix(url, "*")
-			return url == q.path || wild && strings.HasPrefix(q.path, prefix)
+			return url == q.path || strings.HasSuffix(url, "*") && strings.HasPrefix(q.path, strings.TrimRight(url, "*"))
 		})
 	}
 	return has(rule.APIGroups, q.group) && slices.ContainsFunc(rule.Resources, q.is) &&

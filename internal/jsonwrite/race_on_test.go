@@ -1,0 +1,5 @@
+//go:build race
+
+package jsonwrite_test
+
+const raceDetector = true
