@@ -43,6 +43,13 @@ type Appender interface {
 	AppendEncode(dst []byte) ([]byte, error)
 }
 
+// Marked is what a Value implements as well that can be told apart by one word: it is kept beside the key, so that who looks for few among many need
+// not touch the values.
+type Marked interface {
+	// Mark is asked once for a value.
+	Mark() uint64
+}
+
 // Durability says when a write to a table is acknowledged.
 type Durability int
 
@@ -69,6 +76,7 @@ type Item struct {
 	Key      string
 	Value    Value
 	Revision Revision // of the write that made this state
+	Mark     uint64   // the value's, if it is Marked
 }
 
 // Expectation is what a write demands of its key's newest state.

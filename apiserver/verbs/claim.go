@@ -61,7 +61,7 @@ func (r *Resource) assign(taken func(pool, value string) bool, obj, old kind.Obj
 		return nil
 	}
 	if errs := r.Kind.Assign(r.Env, taken, obj, old); len(errs) > 0 {
-		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
+		return Invalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func (r *Resource) judgeNew(ctx context.Context, rq *Request, a *kind.AdmissionR
 	}
 	rq.Trace.Mark("validate")
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
+		return Invalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
 	if !judged && r.warn(rq, obj, nil) == 0 {
 		r.templates.keep(r.Kind, obj)
@@ -192,10 +192,13 @@ func (r *Resource) answer(ctx context.Context, rq *Request, obj kind.Object, opt
 		return nil, err
 	}
 	if errs := r.check(rq, obj, nil); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
+		return nil, Invalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
 	if err := r.admit(ctx, rq, a); err != nil {
 		return nil, err
+	}
+	if a.DryRun {
+		ctx = kind.WithDryRun(ctx)
 	}
 	out, err := r.Kind.Answer(ctx, r.Env, obj)
 	if err != nil {

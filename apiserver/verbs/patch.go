@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -155,12 +156,16 @@ func (p *patcher) sameKind(obj runtime.Object) error {
 	if kind != want.Kind {
 		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+want.Kind))
 	}
-	return apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, errs)
+	return Invalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, errs)
 }
 
-// invalid blames the patch. Its value is left out, which in Kubernetes is the whole patched object.
 func (p *patcher) invalid(err error) error {
-	return apierrors.NewInvalid(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, field.ErrorList{field.Invalid(field.NewPath("patch"), field.OmitValueType{}, err.Error())})
+	return badPatch(p.r.Kind.Hub.GroupKind(), p.rq.Ref.Name, err)
+}
+
+// badPatch blames the patch for what came of it. Its value is left out, which in Kubernetes is the whole patched object.
+func badPatch(of schema.GroupKind, name string, err error) error {
+	return apierrors.NewInvalid(of, name, field.ErrorList{field.Invalid(field.NewPath("patch"), field.OmitValueType{}, err.Error())})
 }
 
 // PatchJSON applies a JSON, merge or strategic-merge patch to a document. like is an empty object of the document's Go type, whose tags
@@ -319,6 +324,9 @@ func (p *patcher) checkConfig(doc []byte) error {
 			p.rq.Version.GroupVersion(), p.rq.Version.Kind, p.config.GetAPIVersion(), p.config.GetKind()))
 	}
 	obj := p.rq.Version.New()
+	if err := codec.CheckQuantities(doc, obj); err != nil { // merging would count with them
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", p.rq.Version.Kind, p.rq.Version.Version, p.rq.Version.Kind, err))
+	}
 	if _, dynamic := obj.(*unstructured.Unstructured); dynamic || p.strict == metav1.FieldValidationIgnore {
 		return nil
 	}

@@ -224,12 +224,17 @@ func (r *Resource) page(snap store.Snapshot, prefix, from string, began time.Tim
 		}
 		return out
 	}
-	if sel.all() && limit == 0 && prefix == "" {
+	if all := sel.all(); all && limit == 0 && prefix == "" {
 		out.Items = make([]*stored.Object, 0, snap.Len())
+	} else if all && limit > 0 {
+		out.Items = make([]*stored.Object, 0, min(limit, int64(snap.Len())))
 	}
 	var remaining int64
 	last := ""
 	snap.Ascend(prefix, from, func(item store.Item) bool {
+		if !sel.mayMatch(stored.Sketch(item.Mark)) {
+			return true // without a look at the object
+		}
 		o := item.Value.(*stored.Object)
 		if !sel.matches(o) {
 			return true

@@ -89,11 +89,11 @@ func patchScale(live *autoscalingv1.Scale, typ types.PatchType, body []byte, str
 	out := &autoscalingv1.Scale{}
 	more, err := codec.UnmarshalJSON(patched, out, strict)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, badPatch(ScaleKind.GroupKind(), rq.Ref.Name, err)
 	}
 	warnings, err := codec.Judge(append(faults, more...), strict)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, badPatch(ScaleKind.GroupKind(), rq.Ref.Name, err)
 	}
 	for _, w := range warnings {
 		rq.Warn(w)

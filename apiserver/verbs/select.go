@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,8 +15,8 @@ import (
 
 // selector is what a list or watch leaves over.
 type selector struct {
-	labels labels.Selector // nil selects all
-	needs  []stored.Sketch // of the labels that an object must have, one or another of each
+	labels labels.Selector   // nil selects all
+	needs  [][]stored.Sketch // of the labels that an object must have, one or another of each
 	fields []fieldTest
 	name   string // when set, the only name that can match
 }
@@ -54,17 +55,17 @@ func selectorOf(k *kind.Kind, rq *Request, labelSelector, fieldSelector string) 
 }
 
 // needs are the sketches of the labels that l demands.
-func needs(l labels.Selector) []stored.Sketch {
+func needs(l labels.Selector) [][]stored.Sketch {
 	requirements, _ := l.Requirements()
-	var out []stored.Sketch
+	var out [][]stored.Sketch
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			var any stored.Sketch
+			var either []stored.Sketch
 			for _, value := range r.ValuesUnsorted() {
-				any |= stored.SketchOf(r.Key(), value)
+				either = append(either, stored.SketchOf(r.Key(), value))
 			}
-			out = append(out, any)
+			out = append(out, either)
 		}
 	}
 	return out
@@ -109,11 +110,22 @@ func fieldOf(k *kind.Kind, v *kind.Version, name string) (func(kind.Object) stri
 // all tells that nothing is left out.
 func (s *selector) all() bool { return s.labels == nil && len(s.fields) == 0 && s.name == "" }
 
-func (s *selector) matches(o *stored.Object) bool {
-	for _, any := range s.needs {
-		if !o.Labels().MayHave(any) {
+// mayMatch reports false if an object with these labels surely does not match.
+func (s *selector) mayMatch(labels stored.Sketch) bool {
+	for _, either := range s.needs {
+		if !slices.ContainsFunc(either, labels.MayHave) {
 			return false
 		}
+	}
+	return true
+}
+
+func (s *selector) matches(o *stored.Object) bool {
+	if s.all() {
+		return true
+	}
+	if !s.mayMatch(o.Labels()) {
+		return false
 	}
 	hub := o.Hub()
 	if s.name != "" && hub.GetName() != s.name {

@@ -266,7 +266,7 @@ func (r *Resource) judgeChanged(ctx context.Context, rq *Request, e *Edit, a *ki
 	}
 	rq.Trace.Mark("validate")
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
+		return Invalid(r.Kind.Hub.GroupKind(), obj.GetName(), errs)
 	}
 	if e.Internal {
 		return nil

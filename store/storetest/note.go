@@ -23,6 +23,9 @@ func (n *Note) AppendEncode(dst []byte) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint64(dst, n.Rev), n.Text...), nil
 }
 
+// Mark implements store.Marked.
+func (n *Note) Mark() uint64 { return n.Rev }
+
 // Size implements store.Value.
 func (n *Note) Size() int { return 8 + len(n.Text) }
 
@@ -71,6 +74,9 @@ func Contents(t TB, s store.Snapshot) map[string]State {
 	out := map[string]State{}
 	last := ""
 	s.Ascend("", "", func(it store.Item) bool {
+		if it.Mark != it.Revision {
+			t.Fatalf("the mark of %q is %d, the value's is %d", it.Key, it.Mark, it.Revision)
+		}
 		if len(out) > 0 && it.Key <= last {
 			t.Fatalf("Ascend gave %q after %q", it.Key, last)
 		}

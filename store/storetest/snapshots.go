@@ -48,6 +48,9 @@ func testSnapshots(t *testing.T, open Opener) {
 			{"b/", "a", 9, []string{"b/1", "b/2", "b/3"}},
 			{"b/", "c", 9, nil},
 			{"x", "", 9, nil},
+			{"b0", "", 9, []string{"b0"}},
+			{"c", "", 9, []string{"c"}},
+			{"\xff", "", 9, nil},
 			{"", "b0", 9, []string{"b0", "c"}},
 			{"b", "", 2, []string{"b/1", "b/2"}},
 		} {

@@ -40,7 +40,7 @@ func (f fingerprints) drop(t *table, ev store.Event) {
 	if f == nil {
 		return
 	}
-	f.check(t, ev.Key, entry{value: ev.Value, revision: ev.Revision})
+	f.check(t, ev.Key, newEntry(ev.Value, ev.Revision))
 	if en, ok := t.work.Get(ev.Key); !ok || en.revision != ev.Revision {
 		delete(f, ev.Revision)
 	}
@@ -77,7 +77,7 @@ func (e *Engine) checkAll() {
 		}
 		t := o.table
 		for _, ev := range t.ring.events {
-			t.sums.check(t, ev.Key, entry{value: ev.Value, revision: ev.Revision})
+			t.sums.check(t, ev.Key, newEntry(ev.Value, ev.Revision))
 		}
 		t.work.Scan(func(key string, en entry) bool {
 			t.sums.check(t, key, en)

@@ -172,7 +172,7 @@ func (d *decoder) finish() error {
 			return c.err
 		}
 		for i, r := range c.records {
-			en := entry{value: c.values[i], revision: r.Revision}
+			en := newEntry(c.values[i], r.Revision)
 			d.table.work.Load(r.Key, en)
 			d.table.sums.note(d.table, r.Key, en)
 		}

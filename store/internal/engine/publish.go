@@ -15,6 +15,19 @@ const manyWaiting = 64
 type entry struct {
 	value    store.Value
 	revision store.Revision
+	mark     uint64
+}
+
+func newEntry(value store.Value, rev store.Revision) entry {
+	en := entry{value: value, revision: rev}
+	if m, ok := value.(store.Marked); ok {
+		en.mark = m.Mark()
+	}
+	return en
+}
+
+func (en *entry) item(key string) store.Item {
+	return store.Item{Key: key, Value: en.value, Revision: en.revision, Mark: en.mark}
 }
 
 type tree = btree.Map[string, entry]
@@ -45,7 +58,7 @@ func (s *state) get(key string) (store.Item, bool) {
 	if !ok {
 		return store.Item{}, false
 	}
-	return store.Item{Key: key, Value: en.value, Revision: en.revision}, true
+	return en.item(key), true
 }
 
 // show makes a batch visible, answers its callers and wakes who waits.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"unsafe"
 
 	"github.com/yare-project/yare/store"
 )
@@ -21,9 +22,40 @@ func (s *snapshot) Get(key string) (store.Item, bool) { return s.get(key) }
 func (s *snapshot) Len() int { return s.tree.Len() }
 
 func (s *snapshot) Ascend(prefix, from string, yield func(store.Item) bool) {
-	s.tree.Ascend(max(prefix, from), func(key string, en entry) bool {
-		return strings.HasPrefix(key, prefix) && yield(store.Item{Key: key, Value: en.value, Revision: en.revision})
+	from = max(prefix, from)
+	last, ok := s.last(prefix)
+	if !ok || last < from {
+		return
+	}
+	// Keys are told apart by where they are: reading thousands of them for their prefix would take longer than all the rest.
+	end := unsafe.StringData(last)
+	s.tree.Ascend(from, func(key string, en entry) bool {
+		return yield(en.item(key)) && unsafe.StringData(key) != end
 	})
+}
+
+// last is the last key that begins with a prefix.
+func (s *snapshot) last(prefix string) (key string, ok bool) {
+	found := func(k string, _ entry) bool {
+		key, ok = k, strings.HasPrefix(k, prefix)
+		return !ok && k > prefix // the key that behind gives need not be one
+	}
+	if pivot, bounded := behind(prefix); bounded {
+		s.tree.Descend(pivot, found)
+	} else {
+		s.tree.Reverse(found)
+	}
+	return key, ok
+}
+
+// behind is the first string after all that begin with a prefix. false: there is none.
+func behind(prefix string) (string, bool) {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if c := prefix[i]; c < 0xff {
+			return prefix[:i] + string([]byte{c + 1}), true
+		}
+	}
+	return "", false
 }
 
 func (t *table) Snapshot() store.Snapshot {
@@ -46,7 +78,7 @@ func (t *table) SnapshotAt(rev store.Revision) (store.Snapshot, error) {
 		if ev := &undo[i]; ev.Prev == nil {
 			past.Delete(ev.Key)
 		} else {
-			past.Set(ev.Key, entry{value: ev.Prev, revision: ev.PrevRevision})
+			past.Set(ev.Key, newEntry(ev.Prev, ev.PrevRevision))
 		}
 	}
 	return &snapshot{revision: rev, state: state{tree: past}}, nil

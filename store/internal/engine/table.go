@@ -44,12 +44,13 @@ func (t *table) apply(c *change) {
 		ev.Prev, ev.PrevRevision = prev.value, prev.revision
 		t.sums.check(t, c.key, prev)
 	}
+	en := newEntry(c.value, c.rev)
 	if c.delete {
 		t.work.Delete(c.key)
 	} else {
-		t.work.Set(c.key, entry{value: c.value, revision: c.rev})
+		t.work.Set(c.key, en)
 	}
-	t.sums.note(t, c.key, entry{value: c.value, revision: c.rev})
+	t.sums.note(t, c.key, en)
 	t.ring.add(ev)
 	t.fresh++
 }
