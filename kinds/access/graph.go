@@ -1,7 +1,9 @@
 package access
 
 import (
+	"slices"
 	"sync"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,6 +19,8 @@ type graph struct {
 	// nodes counts, for each object, how many pods of each node need it.
 	nodes map[object]map[string]int
 	pods  map[types.NamespacedName]*podNeeds
+	// latest are the needs of the last pod: the next one's are mostly the same.
+	latest []object
 	// volumes has the claim and the secrets of each persistent volume, secretVolumes the volumes that need a secret.
 	volumes       map[string]volumeNeeds
 	secretVolumes map[object]map[string]bool
@@ -49,7 +53,30 @@ const (
 
 type podNeeds struct {
 	node  string
-	needs []object
+	needs []object // shared with pods of the same needs
+	said  said
+}
+
+// said is what needs are read from. States of a pod share what did not change, so that the same places say the same.
+type said struct {
+	account          string
+	mirror           string
+	volumes          *corev1.Volume
+	init, containers *corev1.Container
+	ephemeral        *corev1.EphemeralContainer
+	pulls            *corev1.LocalObjectReference
+	claims           *corev1.PodResourceClaim
+	statuses         *corev1.PodResourceClaimStatus
+	extended         *corev1.PodExtendedResourceClaimStatus
+	length           int // of all lists
+}
+
+func saidBy(p *corev1.Pod) said {
+	return said{p.Spec.ServiceAccountName, p.Annotations[corev1.MirrorPodAnnotationKey], unsafe.SliceData(p.Spec.Volumes), unsafe.SliceData(p.Spec.InitContainers),
+		unsafe.SliceData(p.Spec.Containers), unsafe.SliceData(p.Spec.EphemeralContainers), unsafe.SliceData(p.Spec.ImagePullSecrets),
+		unsafe.SliceData(p.Spec.ResourceClaims), unsafe.SliceData(p.Status.ResourceClaimStatuses), p.Status.ExtendedResourceClaimStatus,
+		len(p.Spec.Volumes) + len(p.Spec.InitContainers) + len(p.Spec.Containers) + len(p.Spec.EphemeralContainers) + len(p.Spec.ImagePullSecrets) +
+			len(p.Spec.ResourceClaims) + len(p.Status.ResourceClaimStatuses)}
 }
 
 type volumeNeeds struct {
@@ -100,14 +127,22 @@ func (g *graph) own(what object, node string, gone bool) {
 
 func (g *graph) pod(p *corev1.Pod, gone bool) {
 	key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-	if old := g.pods[key]; old != nil {
+	old := g.pods[key]
+	if old != nil && !gone && old.node == p.Spec.NodeName && old.said == saidBy(p) {
+		return // a new status, mostly
+	}
+	if old != nil {
 		g.count(old, -1)
 		delete(g.pods, key)
 	}
 	if gone || p.Spec.NodeName == "" {
 		return
 	}
-	n := &podNeeds{node: p.Spec.NodeName, needs: needsOf(p)}
+	n := &podNeeds{node: p.Spec.NodeName, needs: needsOf(p), said: saidBy(p)}
+	if slices.Equal(n.needs, g.latest) {
+		n.needs = g.latest
+	}
+	g.latest = n.needs
 	g.pods[key] = n
 	g.count(n, 1)
 }
