@@ -13,6 +13,7 @@ import (
 	"github.com/yare-project/yare/controllers/endpointmirror"
 	"github.com/yare-project/yare/controllers/endpoints"
 	"github.com/yare-project/yare/controllers/endpointslice"
+	"github.com/yare-project/yare/controllers/ephemeralvolume"
 	"github.com/yare-project/yare/controllers/garbagecollector"
 	"github.com/yare-project/yare/controllers/job"
 	"github.com/yare-project/yare/controllers/namespace"
@@ -32,6 +33,7 @@ import (
 	"github.com/yare-project/yare/controllers/statefulset"
 	"github.com/yare-project/yare/controllers/tainteviction"
 	"github.com/yare-project/yare/controllers/ttl"
+	"github.com/yare-project/yare/controllers/volumeexpansion"
 	"github.com/yare-project/yare/controllers/volumeprotection"
 	"github.com/yare-project/yare/internal/quota"
 	"github.com/yare-project/yare/loop"
@@ -85,6 +87,8 @@ func All(c Config) []loop.Descriptor {
 		resourcequota.Descriptor(c.Served, c.Quota),
 		persistentvolume.Descriptor(),
 		volumeprotection.Descriptor(),
+		ephemeralvolume.Descriptor(),
+		volumeexpansion.Descriptor(),
 		servicecidr.Descriptor(),
 	}
 	all = append(all, bootstrap.CleanerDescriptor(), bootstrap.SignerDescriptor(), serviceaccounttoken.CleanerDescriptor())

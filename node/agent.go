@@ -76,7 +76,7 @@ func New(cfg Config) (*Agent, error) {
 		HugePageSizes: host.HugePageNames(), AppArmor: cfg.Host.AppArmor}
 	a.node = newRegistration(a)
 	var err error
-	a.devices, err = dra.New(dra.Config{Node: cfg.Name, File: filepath.Join(cfg.Root, "devices.json"), Transport: cfg.Transport, Changed: a.healthChanged,
+	a.devices, err = dra.New(dra.Config{Node: cfg.Name, File: filepath.Join(cfg.Root, "devices.json"), Transport: cfg.Transport, Changed: a.devicesChanged,
 		Clock: cfg.Clock, Log: cfg.Log})
 	if err != nil {
 		return nil, err
@@ -120,6 +120,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.running.Go(func() { a.followRuntime(ctx) })
 	a.running.Go(func() { a.housekeep(ctx) })
+	a.running.Go(func() { a.servePodResources(ctx) })
 	<-ctx.Done()
 	a.mu.Lock()
 	a.stopped = true
@@ -237,15 +238,6 @@ func (a *Agent) desire(pod *corev1.Pod) {
 		return
 	}
 	w.post(func() { w.update(pod) })
-}
-
-// healthChanged has the status of pods written anew whose devices' health is another.
-func (a *Agent) healthChanged(pods []types.UID) {
-	for _, uid := range pods {
-		if w := a.worker(uid); w != nil {
-			w.post(func() {})
-		}
-	}
 }
 
 func (a *Agent) worker(uid types.UID) *worker {

@@ -65,6 +65,8 @@ type Config struct {
 	AllowedUnsafeSysctls []string
 	// PluginDirs are where drivers that run on this node make the sockets by which they register. The first is made; default <Root>/plugins_registry.
 	PluginDirs []string
+	// PodResourcesDirs are where the PodResources API has its socket kubelet.sock. The first is made; others count if they are there. Default <Root>/pod-resources.
+	PodResourcesDirs []string
 	// KubeletVersion is reported in the Node's status; default v1.36.0+yare.
 	KubeletVersion string
 
@@ -124,6 +126,9 @@ func (c *Config) defaults() {
 	}
 	if len(c.PluginDirs) == 0 {
 		c.PluginDirs = []string{filepath.Join(c.Root, "plugins_registry")}
+	}
+	if len(c.PodResourcesDirs) == 0 {
+		c.PodResourcesDirs = []string{filepath.Join(c.Root, "pod-resources")}
 	}
 	if c.KubeletPort == 0 {
 		c.KubeletPort = 10250

@@ -252,6 +252,11 @@ func TestVolumeThatCannotBeSetUpIsTold(t *testing.T) {
 			`Warning FailedMount: MountVolume.SetUp failed for volume "v" : configmaps "nosuch" not found`},
 		{"unsupported", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}},
 			`Warning FailedMount: MountVolume.SetUp failed for volume "v" : this node does not support its source (nfs)`},
+		{"cloud disk", corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://eu-1a/vol-1"}},
+			`MountVolume.SetUp failed for volume "v" : its source (awsElasticBlockStore) is volume vol-1 of CSI driver ebs.csi.aws.com, and this node runs no CSI drivers`},
+		{"cloud disk without a meaning", corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://eu-1a/no/such"}},
+			`MountVolume.SetUp failed for volume "v" : volume "v" of kubernetes.io/aws-ebs can't be handled by CSI driver ebs.csi.aws.com`},
+		{"ephemeral CSI", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets.example.com"}}, `it is an ephemeral volume of CSI driver secrets.example.com, and this node runs no CSI drivers`},
 		{"hostpath", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/null", Type: ptr(corev1.HostPathDirectory)}},
 			`MountVolume.SetUp failed for volume "v" : hostPath type check failed: /dev/null is not a directory`},
 	} {

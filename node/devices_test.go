@@ -15,12 +15,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/node"
 	"github.com/yare-project/yare/node/dra/fake"
+	"github.com/yare-project/yare/node/pluginregistry"
 )
 
 const driverName = "gpu.example.com"
@@ -56,9 +58,14 @@ func using(claim string) func(*corev1.Pod) {
 
 func (m *machineUnderTest) driver() *fake.Driver {
 	m.t.Helper()
+	return m.driverOf(driverName)
+}
+
+func (m *machineUnderTest) driverOf(name string) *fake.Driver {
+	m.t.Helper()
 	dir := filepath.Join(m.root, "plugins_registry")
 	m.waitFor("the folder of plugins", func() bool { _, err := os.Stat(dir); return err == nil })
-	d, err := fake.Start(dir, driverName, gpus)
+	d, err := fake.Start(dir, name, gpus)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -225,6 +232,75 @@ func TestHealthOfDevicesIsInTheStatus(t *testing.T) {
 		m.fake.Step(10 * time.Second)
 		return cmp.Equal(want, container(m.pod("web"), "side").AllocatedResourcesStatus)
 	})
+}
+
+// One driver hangs: the pod of another starts meanwhile, and the pod that waits says for whom.
+func TestHungDriverDelaysOnlyItsOwnPods(t *testing.T) {
+	m := newMachine(t, true)
+	hung, well := m.driverOf("hung.example.com"), m.driver()
+	release := hung.Hang()
+	stuck, free := newPod("stuck", using("s")), newPod("free", using("f"))
+	s := claimed("s", stuck)
+	for i := range s.Status.Allocation.Devices.Results {
+		s.Status.Allocation.Devices.Results[i].Driver = "hung.example.com"
+	}
+	m.create(s)
+	m.create(claimed("f", free))
+	m.create(stuck)
+	m.waitFor("the driver is asked", func() bool { return slices.Contains(hung.Calls(), "prepare default/s") })
+	asked := m.clock.Now().UTC().Format(time.RFC3339)
+	m.create(free)
+	m.waitReady("free")
+	if got := well.Prepared(); len(got) != 1 {
+		t.Errorf("the other driver has prepared %v", got)
+	}
+	want := "DRA driver hung.example.com has not answered NodePrepareResources for ResourceClaim s, which it was asked at " + asked + "; the call ends after 45s"
+	m.waitFor("the pod says which driver it waits for", func() bool {
+		m.fake.Step(time.Second)
+		w := container(m.pod("stuck"), "main").State.Waiting
+		return w != nil && w.Reason == "ContainerCreating" && w.Message == want
+	})
+	if !m.events.has("stuck", "Warning WaitingForDynamicResources: "+want) {
+		t.Errorf("no event; events:\n%s", m.events.all())
+	}
+	release()
+	m.waitReady("stuck")
+	if w := container(m.pod("stuck"), "main").State; w.Waiting != nil {
+		t.Errorf("a pod that runs still waits: %v", w)
+	}
+}
+
+func TestPodResourcesTellOfClaims(t *testing.T) {
+	m := newMachine(t, false)
+	m.driver()
+	pod := newPod("web", using("c"))
+	m.create(claimed("c", pod))
+	m.create(pod)
+	m.waitReady("web")
+	conn, err := pluginregistry.Dial(filepath.Join(m.root, "pod-resources", "kubelet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var list *podresourcesv1.ListPodResourcesResponse
+	m.waitFor("the API answers", func() bool {
+		list, err = podresourcesv1.NewPodResourcesListerClient(conn).List(context.Background(), &podresourcesv1.ListPodResourcesRequest{})
+		return err == nil
+	})
+	got := map[string][]string{}
+	for _, p := range list.PodResources {
+		for _, c := range p.Containers {
+			for _, d := range c.DynamicResources {
+				for _, r := range d.ClaimResources {
+					got[p.Name+"/"+c.Name] = append(got[p.Name+"/"+c.Name], d.ClaimName+" "+r.DeviceName+" "+r.CdiDevices[0].Name)
+				}
+			}
+		}
+	}
+	want := map[string][]string{"web/main": {"c d0 example.com/gpu=c-d0", "c d1 example.com/gpu=c-d1"}, "web/side": {"c d1 example.com/gpu=c-d1"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
 }
 
 func TestSlicesOfALostDriverAreRemoved(t *testing.T) {

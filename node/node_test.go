@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	coordv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,6 +100,43 @@ func TestDeletedNodeRegistersAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.wait("registered again", func() bool { return nodeCondition(m.node(), corev1.NodeReady).Status == corev1.ConditionTrue })
+}
+
+// TestNodeSaysThatCSIDriversTookOverCloudVolumes follows KEP-625: the scheduler reads it from the CSINode.
+func TestNodeSaysThatCSIDriversTookOverCloudVolumes(t *testing.T) {
+	m := newMachine(t, false)
+	says := func() (string, types.UID) {
+		n, err := client.Of[*storagev1.CSINode](m.api).Get(context.Background(), "", "n1")
+		if err != nil || len(n.OwnerReferences) != 1 {
+			return "", ""
+		}
+		return n.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], n.OwnerReferences[0].UID
+	}
+	told := func() bool {
+		plugins, owner := says()
+		return m.node() != nil && owner == m.node().UID && plugins == "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder,kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+	}
+	m.wait("the CSINode", told)
+	// What a driver has put there stays when the node is registered anew.
+	api := client.Of[*storagev1.CSINode](m.api)
+	n, err := api.Get(context.Background(), "", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n = n.DeepCopy()
+	n.Annotations = nil
+	n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "csi.example.com", NodeID: "n1"}}
+	if _, err := api.Update(context.Background(), n); err != nil {
+		t.Fatal(err)
+	}
+	first := m.node().UID
+	if err := client.Of[*corev1.Node](m.api).Delete(context.Background(), "", "n1", deleteNow); err != nil {
+		t.Fatal(err)
+	}
+	m.wait("registered again", func() bool { return m.node() != nil && m.node().UID != first && told() })
+	if n, err = api.Get(context.Background(), "", "n1"); err != nil || len(n.Spec.Drivers) != 1 {
+		t.Errorf("drivers of the CSINode: %+v (%v)", n, err)
+	}
 }
 
 // lateAnswer is an API whose answer to the first status write comes after the Node was deleted and everybody was told so.

@@ -122,6 +122,7 @@ func (r *registration) register(ctx context.Context) bool {
 		node, err := r.try(ctx)
 		if err == nil {
 			r.set(node)
+			r.running.Go(func() { r.tellStorage(ctx, node) })
 			return true
 		}
 		if ctx.Err() == nil {

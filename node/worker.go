@@ -222,6 +222,7 @@ func (w *worker) step(ctx context.Context) (done bool) {
 			RRO: w.agent.builder.RecursiveReadOnly, Runtime: w.agent.runtimeName})
 		w.holdPhase(before.Phase)
 		w.tellHealth(before.ContainerStatuses)
+		w.tellDriver()
 	}
 	w.syncProbes(ctx)
 	w.syncStatus(ctx)
@@ -233,33 +234,6 @@ func (w *worker) step(ctx context.Context) (done bool) {
 	}
 	w.publish()
 	return false
-}
-
-// tellHealth puts down how the devices of containers are; of devices that were given back, how they were last.
-func (w *worker) tellHealth(before []corev1.ContainerStatus) {
-	for i := range w.status.ContainerStatuses {
-		s := &w.status.ContainerStatuses[i]
-		spec, _ := machine.Spec(w.pod, s.Name)
-		if spec == nil || len(spec.Resources.Claims) == 0 {
-			continue
-		}
-		if s.AllocatedResourcesStatus = w.agent.devices.Health(w.pod, spec); s.AllocatedResourcesStatus != nil {
-			continue
-		}
-		for k := range before {
-			if before[k].Name == s.Name {
-				s.AllocatedResourcesStatus = before[k].AllocatedResourcesStatus
-			}
-		}
-	}
-}
-
-// holdPhase keeps a pod from being over while drivers have its devices still prepared: once it is, others may get them.
-func (w *worker) holdPhase(before corev1.PodPhase) {
-	over := func(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
-	if over(w.status.Phase) && !over(before) && before != "" && w.agent.devices.Holds(w.uid) {
-		w.status.Phase = before
-	}
 }
 
 func (w *worker) input(now time.Time) machine.Input {

@@ -14,6 +14,7 @@ import (
 func (s *Scheduler) newDevices() *dra.Book {
 	c := s.config
 	return dra.NewBook(dra.Config{Transport: c.Transport, Clock: c.Clock, Log: c.Log, Events: c.Events, Go: s.tasks.Go, Context: func() context.Context { return s.ctx },
+		Impatient: func() bool { return s.tasks.trial },
 		Freed: func() {
 			if s.groups.deciding != nil {
 				return // a plan takes back what it set aside itself: nothing is free that was not

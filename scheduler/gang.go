@@ -8,7 +8,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/yare-project/yare/scheduler/extender"
 	"github.com/yare-project/yare/scheduler/framework"
 	"github.com/yare-project/yare/scheduler/gang"
 	"github.com/yare-project/yare/scheduler/plugins"
@@ -16,40 +15,42 @@ import (
 
 // newGangs makes what decides about groups.
 func (s *Scheduler) newGangs() *gang.Decider {
-	d := &gang.Decider{Nodes: s.nodes, Explain: func(i int, c *framework.Cycle, why *framework.Diagnosis, message string) string {
+	return &gang.Decider{Nodes: s.nodes, Explain: func(i int, c *framework.Cycle, why *framework.Diagnosis, message string) string {
 		return s.suggest(s.groups.members[i], c, why, message)
 	}}
-	if s.extenders != nil {
-		d.Veto = func(c *framework.Cycle) *framework.Status {
-			if extender.Asked(c) != nil {
-				return askedOfGang
-			}
-			return nil
-		}
-	}
-	return d
 }
-
-var askedOfGang = framework.Refuse(framework.Unresolvable, "", "an HTTP extender cares about this pod, and extenders are not asked about gangs")
 
 // scheduleGroup decides about a group, one of whose pods has its turn.
 func (s *Scheduler) scheduleGroup(g *group, it *item) {
-	start := s.now()
-	if g.object == nil || g.pods() < g.least() {
-		s.queue.admit(it, start) // which gates it
+	switch {
+	case g.inquiry != nil: // it came while extenders are asked about the others
+		s.queue.leave(it)
+		it.place = asking
+	case g.object == nil || g.pods() < g.least():
+		s.queue.admit(it, s.now()) // which gates it
 		s.tellGate(it)
+	default:
+		s.decideGroup(g, &inquiry{answers: map[types.UID]answered{}})
+	}
+}
+
+// decideGroup decides on the state of the moment, by what extenders said so far.
+func (s *Scheduler) decideGroup(g *group, q *inquiry) {
+	start := s.now()
+	members := g.members()
+	if s.inquire(g, members, q) {
+		s.askGroup(g, members, q)
 		return
 	}
-	members := g.members()
-	plan, err := s.plan(g, members)
-	s.meter.group(it.profile.Name, plan, err, s.now().Sub(start))
+	plan, err := s.plan(g, members, q)
+	if err == nil && plan.Open {
+		s.askGroup(g, members, q)
+		return
+	}
+	s.meter.group(members[0].profile.Name, plan, err, s.now().Sub(start))
 	switch {
 	case err != nil:
-		for _, m := range members {
-			s.meter.attempt(m.profile.Name, "error", s.now().Sub(start))
-			s.failed(m, err)
-		}
-		s.tellGroup(g, false, corev1.PodReasonSchedulerError, err.Error())
+		s.failGroup(g, members, err, start)
 	case plan.Settled:
 		s.settleGroup(g, plan, members, start)
 	default:
@@ -57,9 +58,18 @@ func (s *Scheduler) scheduleGroup(g *group, it *item) {
 	}
 }
 
+// failGroup puts off a group for which something went wrong that is nobody's decision.
+func (s *Scheduler) failGroup(g *group, members []*item, err error, start time.Time) {
+	for _, m := range members {
+		s.meter.attempt(m.profile.Name, "error", s.now().Sub(start))
+		s.failed(m, err)
+	}
+	s.tellGroup(g, false, corev1.PodReasonSchedulerError, err.Error())
+}
+
 // plan finds the best places for a group. While the victims of an earlier plan are leaving, nobody else has to.
-func (s *Scheduler) plan(g *group, members []*item) (*gang.Plan, error) {
-	w := &gang.Want{Least: g.least() - len(g.placed), Topology: g.topology(), Preempt: s.leaving(g) == 0}
+func (s *Scheduler) plan(g *group, members []*item, q *inquiry) (*gang.Plan, error) {
+	w := &gang.Want{Least: g.least() - len(g.placed), Topology: g.topology(), Preempt: s.leaving(g) == 0, Final: q.rounds >= mostRounds}
 	for _, it := range members {
 		w.Members = append(w.Members, gang.Member{Pod: it.pod, Profile: it.profile})
 	}
@@ -73,6 +83,9 @@ func (s *Scheduler) plan(g *group, members []*item) (*gang.Plan, error) {
 	}
 	s.groups.deciding, s.groups.members = g, members
 	defer func() { s.groups.deciding, s.groups.members = nil, nil }()
+	if s.extenders != nil {
+		s.gangs.Ask = q
+	}
 	return s.gangs.Decide(w)
 }
 

@@ -26,7 +26,7 @@ func BenchmarkGang(b *testing.B) {
 			s, g, members := gangOf(b, c.nodes)
 			b.ReportAllocs()
 			for b.Loop() {
-				plan, err := s.plan(g, members)
+				plan, err := s.plan(g, members, &inquiry{})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -30,6 +30,9 @@ func (g generator) node(name string) *corev1.Node {
 	if g.often(85) {
 		n.Labels[corev1.LabelTopologyZone] = pick(g, "z1", "z2", "z3")
 	}
+	if g.often(70) {
+		n.Labels["topology.ebs.csi.aws.com/zone"] = pick(g, "z1", "z2", "z3") // as its driver says, which need not agree
+	}
 	if g.often(60) {
 		n.Labels["disk"] = pick(g, "ssd", "hdd")
 	}

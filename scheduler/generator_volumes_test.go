@@ -60,10 +60,12 @@ func (g generator) storage() storage {
 	}
 	s := storage{claims: map[string]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{}, csiNodes: map[string]*storagev1.CSINode{},
 		classes: map[string]*storagev1.StorageClass{"now": class("now", "csi.example.com", storagev1.VolumeBindingImmediate),
-			"late":  class("late", "csi.example.com", storagev1.VolumeBindingWaitForFirstConsumer),
-			"local": class("local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer),
-			"sized": class("sized", "sized.example.com", storagev1.VolumeBindingWaitForFirstConsumer)},
-		drivers: map[string]*storagev1.CSIDriver{"sized.example.com": {Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}}}
+			"late":   class("late", "csi.example.com", storagev1.VolumeBindingWaitForFirstConsumer),
+			"local":  class("local", "kubernetes.io/no-provisioner", storagev1.VolumeBindingWaitForFirstConsumer),
+			"sized":  class("sized", "sized.example.com", storagev1.VolumeBindingWaitForFirstConsumer),
+			"legacy": class("legacy", "kubernetes.io/aws-ebs", storagev1.VolumeBindingWaitForFirstConsumer)},
+		drivers: map[string]*storagev1.CSIDriver{"sized.example.com": {Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}},
+			"ebs.csi.aws.com": {Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}}}
 	if g.often(50) {
 		s.classes["late"].AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelTopologyZone, Values: []string{"z1", "z2"}}}}}
 	}
@@ -77,7 +79,11 @@ func (g generator) storage() storage {
 		s.addVolume(g, fmt.Sprintf("free%d", i), pick(g, "local", "local", "late"))
 		if g.often(60) {
 			s.csiNodes[fmt.Sprintf("n%d", i)] = &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-				{Name: "csi.example.com", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(1 + g.IntN(3)))}}}}}
+				{Name: "csi.example.com", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(1 + g.IntN(3)))}},
+				{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(1 + g.IntN(3)))}}}}}
+			if g.often(70) {
+				s.csiNodes[fmt.Sprintf("n%d", i)].Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs,kubernetes.io/cinder"}
+			}
 		}
 		for _, ns := range []string{"default", "prod"} {
 			g.claim(&s, ns, fmt.Sprintf("c%d", i))
@@ -85,7 +91,11 @@ func (g generator) storage() storage {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.volumes)) {
 		if g.often(15) {
-			s.attachments = append(s.attachments, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi.example.com", NodeName: fmt.Sprintf("n%d", g.IntN(8)),
+			attacher := "csi.example.com"
+			if s.volumes[name].Spec.AWSElasticBlockStore != nil {
+				attacher = "ebs.csi.aws.com"
+			}
+			s.attachments = append(s.attachments, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: attacher, NodeName: fmt.Sprintf("n%d", g.IntN(8)),
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}})
 		}
 	}
@@ -101,8 +111,17 @@ func (s *storage) addVolume(g generator, name, class string) *corev1.PersistentV
 		e := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprintf("n%d", g.IntN(8)), fmt.Sprintf("n%d", g.IntN(8))}}
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}}}}
 	}
-	if g.often(50) {
+	switch {
+	case g.often(45):
 		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: "handle-" + name}
+	case g.often(60):
+		v.Spec.AWSElasticBlockStore = &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "", "aws://z1/", "aws:///") + pick(g, "vol-1", "vol-"+name, "vol-"+name)}
+		if g.often(40) {
+			e := corev1.NodeSelectorRequirement{Key: pick(g, corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone), Operator: corev1.NodeSelectorOpIn, Values: []string{pick(g, "z1", "z2"), "z3"}}
+			v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}}}}
+		}
+	case g.often(30):
+		v.Spec.VsphereVolume = &corev1.VsphereVirtualDiskVolumeSource{VolumePath: name}
 	}
 	if g.often(25) {
 		v.Labels = map[string]string{corev1.LabelTopologyZone: pick(g, "z1", "z2__z3")}
@@ -116,7 +135,7 @@ func (g generator) claim(s *storage, namespace, name string) {
 		return
 	}
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}, Spec: corev1.PersistentVolumeClaimSpec{
-		StorageClassName: ptr.To(pick(g, "late", "local", "local", "sized", "now")), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		StorageClassName: ptr.To(pick(g, "late", "local", "local", "sized", "now", "legacy")), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": g.quantity("1Gi", "2Gi", "3Gi")}}}}
 	switch {
 	case g.often(45):
@@ -153,6 +172,9 @@ func (g generator) mount(p *corev1.Pod) {
 	}
 	if g.often(10) {
 		add(corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: pick(g, "disk1", "disk2"), ReadOnly: g.often(60)}})
+	}
+	if g.often(8) {
+		add(corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: pick(g, "vol-1", "aws://z1/vol-1", "vol-2", "vol-free1")}})
 	}
 	if g.often(8) {
 		add(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "model:7"}})

@@ -29,6 +29,8 @@ type group struct {
 	queued map[types.UID]*item          // in the queue; also those being bound
 	placed map[types.UID]*framework.Pod // on nodes, or assumed to be
 	told   string                       // the condition written last
+	// inquiry is what extenders are being asked about its pods; nil while they are not.
+	inquiry *inquiry
 	// victims are pods that have to leave for the group's sake.
 	victims map[types.UID]bool
 }

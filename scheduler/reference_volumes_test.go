@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -75,6 +76,9 @@ func (m *model) disksFree(p *corev1.Pod, n *corev1.Node) framework.Code {
 				if a != nil && b != nil && a.PDName == b.PDName && !(a.ReadOnly && b.ReadOnly) {
 					return framework.Unschedulable
 				}
+				if c, d := v.AWSElasticBlockStore, w.AWSElasticBlockStore; c != nil && d != nil && c.VolumeID == d.VolumeID {
+					return framework.Unschedulable
+				}
 			}
 		}
 	}
@@ -96,15 +100,37 @@ func (m *model) disksFree(p *corev1.Pod, n *corev1.Node) framework.Code {
 // attachedAs is a volume as its driver knows it; empty if no driver attaches it.
 func (s *storage) attachedAs(c *corev1.PersistentVolumeClaim) (driver, id string) {
 	if v := s.volumes[c.Spec.VolumeName]; v != nil {
-		if v.Spec.CSI == nil {
-			return "", ""
-		}
-		return v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
+		return driversName(v)
 	}
-	if class := s.classes[*c.Spec.StorageClassName]; class != nil {
-		return class.Provisioner, "of claim " + c.Namespace + "/" + c.Name
+	id = "of claim " + c.Namespace + "/" + c.Name
+	switch class := s.classes[*c.Spec.StorageClassName]; {
+	case class == nil:
+		return "", ""
+	case class.Provisioner == "kubernetes.io/aws-ebs":
+		return "ebs.csi.aws.com", id
+	default:
+		return class.Provisioner, id
+	}
+}
+
+// driversName is what a driver calls a volume. Volumes of EBS are those of its driver; those of vSphere count for nobody.
+func driversName(v *corev1.PersistentVolume) (driver, id string) {
+	switch {
+	case v.Spec.CSI != nil:
+		return v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
+	case v.Spec.AWSElasticBlockStore != nil:
+		return "ebs.csi.aws.com", path.Base(v.Spec.AWSElasticBlockStore.VolumeID)
 	}
 	return "", ""
+}
+
+// inline adds the EBS volumes in a pod's own spec.
+func inline(p *corev1.Pod, add func(driver, id string)) {
+	for _, v := range p.Spec.Volumes {
+		if s := v.AWSElasticBlockStore; s != nil {
+			add("ebs.csi.aws.com", path.Base(s.VolumeID))
+		}
+	}
 }
 
 // attachable keeps to the number of volumes that a driver can attach to a node.
@@ -120,16 +146,24 @@ func (m *model) attachable(p *corev1.Pod, n *corev1.Node) framework.Code {
 		to[driver][id] = true
 	}
 	for _, o := range m.podsOn(n.Name) {
+		inline(o, func(driver, id string) { add(there, driver, id) })
 		for _, c := range m.claimsOf(o) {
 			driver, id := m.attachedAs(c)
 			add(there, driver, id)
 		}
 	}
 	for _, a := range m.attachments {
-		if v := m.volumes[*a.Spec.Source.PersistentVolumeName]; v != nil && v.Spec.CSI != nil && a.Spec.NodeName == n.Name {
-			add(there, a.Spec.Attacher, v.Spec.CSI.VolumeHandle)
+		if v := m.volumes[*a.Spec.Source.PersistentVolumeName]; v != nil && a.Spec.NodeName == n.Name {
+			if driver, id := driversName(v); driver != "" {
+				add(there, a.Spec.Attacher, id)
+			}
 		}
 	}
+	inline(p, func(driver, id string) {
+		if !there[driver][id] {
+			add(more, driver, id)
+		}
+	})
 	for _, c := range m.claimsOf(p) {
 		if driver, id := m.attachedAs(c); !there[driver][id] {
 			add(more, driver, id)
@@ -150,13 +184,40 @@ func volumeReaches(v *corev1.PersistentVolume, n *corev1.Node) bool {
 	return v.Spec.NodeAffinity == nil || modelTermsMatch(v.Spec.NodeAffinity.Required, n)
 }
 
+// reached is volumeReaches for a volume that is bound: where the node says that a driver serves EBS, the zone that counts is the one that the driver gave the node.
+func (m *model) reached(v *corev1.PersistentVolume, n *corev1.Node) bool {
+	says := m.csiNodes[n.Name]
+	if v.Spec.AWSElasticBlockStore == nil || says == nil || !strings.Contains(says.Annotations["storage.alpha.kubernetes.io/migrated-plugins"], "kubernetes.io/aws-ebs") {
+		return volumeReaches(v, n)
+	}
+	n = n.DeepCopy()
+	zone, ok := n.Labels["topology.ebs.csi.aws.com/zone"]
+	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone} {
+		if n.Labels[key] = zone; !ok {
+			delete(n.Labels, key)
+		}
+	}
+	named := false
+	if v.Spec.NodeAffinity != nil {
+		for _, term := range v.Spec.NodeAffinity.Required.NodeSelectorTerms {
+			for _, e := range term.MatchExpressions {
+				named = named || e.Key != corev1.LabelHostname
+			}
+		}
+	}
+	if label, labelled := v.Labels[corev1.LabelTopologyZone]; labelled && !named && (!ok || !slices.Contains(strings.Split(label, "__"), zone)) {
+		return false
+	}
+	return volumeReaches(v, n)
+}
+
 // volumesReach tells whether bound volumes can be had on the node, and whether each waiting claim can get one there.
 func (m *model) volumesReach(p *corev1.Pod, n *corev1.Node) framework.Code {
 	var waiting []*corev1.PersistentVolumeClaim
 	for _, c := range m.claimsOf(p) {
 		if !modelBound(c) {
 			waiting = append(waiting, c)
-		} else if v := m.volumes[c.Spec.VolumeName]; v == nil || !volumeReaches(v, n) {
+		} else if v := m.volumes[c.Spec.VolumeName]; v == nil || !m.reached(v, n) {
 			return framework.Unresolvable
 		}
 	}

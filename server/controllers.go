@@ -24,6 +24,7 @@ var controllerNames = map[string][]string{
 	"resource-claim":               {"resourceclaim-controller"},
 	"node":                         {"node-lifecycle-controller"},
 	"persistent-volume-binder":     {"persistentvolume-binder-controller"},
+	"expand-controller":            {"persistentvolume-expander-controller"},
 	"volume-protection-controller": {"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller"},
 	"certificates":                 {"certificatesigningrequest-signing-controller", "certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller"},
 }

@@ -218,6 +218,9 @@ func (n *nodeParts) wait(ctx context.Context, ready <-chan struct{}) error {
 // standardPlugins is where drivers register that were written for the kubelet; it is watched, but not made.
 const standardPlugins = "/var/lib/kubelet/plugins_registry"
 
+// standardPodResources is where programs written for the kubelet ask for the devices of pods; it is served if the folder is there and free.
+const standardPodResources = "/var/lib/kubelet/pod-resources"
+
 func (n *nodeParts) startAgent(ctx context.Context) error {
 	c := n.config
 	events := loop.NewRecorder(loop.RecorderConfig{Transport: n.transport, Component: "kubelet", Instance: c.NodeName, Clock: c.Clock, Log: c.Log})
@@ -225,8 +228,9 @@ func (n *nodeParts) startAgent(ctx context.Context) error {
 		Name: c.NodeName, IPs: []string{c.NodeIP.String()}, Root: filepath.Join(c.DataDir, "agent"),
 		Transport: n.transport, Caches: n.caches, Runtime: n.service, Images: n.images,
 		ClusterDNS: []string{c.ClusterDNS.String()}, ClusterDomain: c.ClusterDomain, KubeletPort: int32(c.AgentPort),
-		PluginDirs: []string{filepath.Join(c.DataDir, "agent", "plugins_registry"), standardPlugins},
-		Labels:     c.NodeLabels, KubeletVersion: version.Info().GitVersion,
+		PluginDirs:       []string{filepath.Join(c.DataDir, "agent", "plugins_registry"), standardPlugins},
+		PodResourcesDirs: []string{filepath.Join(c.DataDir, "agent", "pod-resources"), standardPodResources},
+		Labels:           c.NodeLabels, KubeletVersion: version.Info().GitVersion,
 		Event: events.EventAbout, Clock: c.Clock, Log: c.Log, Metrics: n.metrics,
 	}
 	if c.CRI == nil {

@@ -200,7 +200,7 @@ func (p *plane) buildGate(context.Context) error {
 	p.buildFairness()
 	p.gate, err = apiserver.New(apiserver.Config{
 		Store: p.store, Groups: kinds.Groups(), Settings: settings,
-		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
+		Authenticator: p.tokens, Authorizer: allow, Impersonate: authn.NewImpersonator().Impersonate, Rules: allow, Tokens: p.tokens, Issuer: p.tokens.Tokens,
 		Mutators: mutators, Validators: validators,
 		Discovery: discovery.New(discovery.Config{Kinds: p.kinds, Place: p.others.Place, Services: p.others.Services}),
 		OpenAPI:   documents, Aggregator: aggregator{p.others},

@@ -41,7 +41,7 @@ func (r *run) placement(s *subject, unplaced map[types.UID]scheduler.Unplaced) P
 	case !ok || p.UID != s.uid:
 		out.Why = alone
 	case p.Spec.NodeName != "":
-		out.Node = p.Spec.NodeName
+		out.Node, out.Note = p.Spec.NodeName, r.unmet(p)
 	case waits:
 		out.Why, out.Changes = u.Message, u.Changes
 	default:

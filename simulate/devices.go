@@ -2,12 +2,15 @@ package simulate
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/scheduler/dra"
 )
 
 // devices makes the ResourceClaims that a new pod's templates describe, and has the pod's status name them. A template that is missing keeps the pod waiting, as it does in a cluster.
@@ -35,6 +38,29 @@ func (r *run) devices(p *corev1.Pod) error {
 		p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: pc.Name, ResourceClaimName: &name})
 	}
 	return nil
+}
+
+// unmet says what a pod's devices have to do before it is bound; empty if nothing.
+func (r *run) unmet(p *corev1.Pod) string {
+	var names []string
+	for k := range p.Spec.ResourceClaims {
+		if name, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[k]); err == nil && name != nil {
+			names = append(names, *name)
+		}
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	var conditions []string
+	for _, name := range names {
+		if c, ok := find[*resourcev1.ResourceClaim](r.memory, p.Namespace, name); ok {
+			conditions = append(conditions, dra.Unmet(c)...)
+		}
+	}
+	if len(conditions) == 0 {
+		return ""
+	}
+	return "its devices have to meet conditions before it is bound: " + strings.Join(conditions, ", ")
 }
 
 // free gives back the devices of a pod that is gone.

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -156,19 +157,20 @@ func (p *printer) section(title, head string, list []Placement, row func(Placeme
 	p.flush()
 }
 
-// reasons tells why pods have no node: each reason once.
+// reasons tells why pods have no node, or what is to be known about the one that they have: each reason once.
 func (p *printer) reasons(list []Placement) {
 	var order []string
 	who := map[string][]string{}
 	for _, one := range list {
-		if one.Why == "" {
+		why := cmp.Or(one.Why, one.Note)
+		if why == "" {
 			continue
 		}
-		if who[one.Why] == nil {
-			order = append(order, one.Why)
+		if who[why] == nil {
+			order = append(order, why)
 		}
-		if !slices.Contains(who[one.Why], one.Pod) {
-			who[one.Why] = append(who[one.Why], one.Pod)
+		if !slices.Contains(who[why], one.Pod) {
+			who[why] = append(who[why], one.Pod)
 		}
 	}
 	for _, why := range order {

@@ -25,6 +25,7 @@ type Placement struct {
 	From     string           `json:"from,omitempty"`     // where it was
 	Evicts   []string         `json:"evicts,omitempty"`   // pods that make room for it
 	For      string           `json:"for,omitempty"`      // of an evicted pod: which pod it makes room for
+	Note     string           `json:"note,omitempty"`     // what it has to wait for before it is bound there
 	Why      string           `json:"why,omitempty"`      // it has no node
 	Changes  []explain.Change `json:"changes,omitempty"`  // the smallest that would give it one
 }

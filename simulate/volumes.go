@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/yare-project/yare/client"
+	"github.com/yare-project/yare/internal/csimigration"
 )
 
 const selectedNode = "volume.kubernetes.io/selected-node"
@@ -76,15 +77,17 @@ func (s *storage) bind(v *corev1.PersistentVolume, c *corev1.PersistentVolumeCla
 }
 
 // made is the volume that a provisioner would make: reachable where the node that was asked for is, as far as the driver tells such places apart.
+// A class of an in-tree plugin is served by the driver that took it over.
 func (s *storage) made(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node string) *corev1.PersistentVolume {
+	driver := cmp.Or(csimigration.Driver(class.Provisioner), class.Provisioner)
 	v := &corev1.PersistentVolume{}
 	v.Name, v.UID = "pvc-"+string(c.UID), types.UID("volume-of-"+string(c.UID))
 	v.Spec = corev1.PersistentVolumeSpec{StorageClassName: class.Name, AccessModes: c.Spec.AccessModes, Capacity: c.Spec.Resources.Requests, VolumeMode: c.Spec.VolumeMode,
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-		PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: class.Provisioner, VolumeHandle: v.Name}}}
+		PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}}}
 	var terms []corev1.NodeSelectorRequirement
 	labels := s.labels(node)
-	for _, key := range s.topology(node, class.Provisioner) {
+	for _, key := range s.topology(node, driver) {
 		if value, ok := labels[key]; ok {
 			terms = append(terms, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}})
 		}

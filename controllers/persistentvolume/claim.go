@@ -1,6 +1,7 @@
 package persistentvolume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
+
+	"github.com/yare-project/yare/internal/csimigration"
 )
 
 // completed tells whether a claim has been bound, whatever became of it since.
@@ -105,31 +108,35 @@ func newestDefault(classes []*storagev1.StorageClass) (found *storagev1.StorageC
 
 // askProvisioner annotates a claim for the provisioner that its class names, or says why nobody will make a volume.
 func (b *binder) askProvisioner(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, found bool) error {
-	refusal := ""
+	refusal, provisioner := "", ""
+	if found {
+		provisioner = cmp.Or(csimigration.Driver(class.Provisioner), class.Provisioner)
+	}
 	switch {
 	case !found:
 		refusal = fmt.Sprintf("storageclass.storage.k8s.io %q not found", volume.GetPersistentVolumeClaimClass(c))
 	case class.Provisioner == volume.NotSupportedProvisioner:
 		refusal = fmt.Sprintf("storage class %q makes no volumes (provisioner %s): create a PersistentVolume of this class that satisfies the claim", class.Name, class.Provisioner)
-	case strings.HasPrefix(class.Provisioner, "kubernetes.io/"):
-		refusal = fmt.Sprintf("no volume plugin matched name %s: Yare has no in-tree provisioners; use a class of a CSI driver, or create a PersistentVolume by hand", class.Provisioner)
+	case strings.HasPrefix(provisioner, inTree):
+		refusal = fmt.Sprintf("no volume plugin matched name %s: it is none that a CSI driver took over; use a class of a CSI driver, or create a PersistentVolume by hand", provisioner)
 	}
 	if refusal != "" {
 		b.in.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", refusal)
 		_, err := b.setClaimStatus(ctx, c, corev1.ClaimPending, nil)
 		return err
 	}
-	if c.Annotations[volume.AnnStorageProvisioner] != class.Provisioner || c.Annotations[volume.AnnBetaStorageProvisioner] != class.Provisioner {
+	if c.Annotations[volume.AnnStorageProvisioner] != provisioner || c.Annotations[volume.AnnBetaStorageProvisioner] != provisioner {
 		next := c.DeepCopy()
-		annotate(next, volume.AnnStorageProvisioner, class.Provisioner)
-		annotate(next, volume.AnnBetaStorageProvisioner, class.Provisioner)
+		annotate(next, volume.AnnStorageProvisioner, provisioner)
+		annotate(next, volume.AnnBetaStorageProvisioner, provisioner)
+		mark(next, provisioner)
 		var err error
 		if c, err = b.claimAPI.Update(ctx, next); err != nil {
-			return fmt.Errorf("ask %s for a volume: %w", class.Provisioner, err)
+			return fmt.Errorf("ask %s for a volume: %w", provisioner, err)
 		}
 	}
 	b.in.Event(c, corev1.EventTypeNormal, "ExternalProvisioning", fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' or manually by the "+
-		"system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", class.Provisioner))
+		"system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", provisioner))
 	return nil
 }
 

@@ -5,8 +5,9 @@
 // that holds a claim's uid is never given to another claim.
 //
 // A claim whose class waits for its first consumer is left to the scheduler, which reserves a volume for it or names a node. Volumes are made by external
-// provisioners only: the claim is annotated for the one that its class names. Volumes are deleted by the provisioner that made them; a volume which nobody
-// made is not deleted but marked Failed, and says why.
+// provisioners only: the claim is annotated for the one that its class names, or for the CSI driver that took over the in-tree plugin which its class names.
+// Volumes are deleted by the provisioner that made them, or by their CSI driver; one of neither is not deleted but marked Failed, and says why. What an in-tree
+// plugin made in times gone by is marked for the driver that took it over.
 package persistentvolume
 
 import (
@@ -170,11 +171,19 @@ func (b *binder) reconcile(ctx context.Context, key loop.Key) (loop.Result, erro
 		if !ok {
 			return loop.Result{}, nil
 		}
+		v, err := b.markVolume(ctx, v)
+		if err != nil {
+			return b.again(key, err)
+		}
 		return b.again(key, b.syncVolume(ctx, v))
 	}
 	c, ok := b.claims.Get(key.Namespace, key.Name)
 	if !ok {
 		return loop.Result{}, nil
+	}
+	c, err := b.markClaim(ctx, c)
+	if err != nil {
+		return b.again(key, err)
 	}
 	if completed(c) {
 		return b.again(key, b.syncBound(ctx, c))

@@ -82,12 +82,15 @@ func (b *binder) release(ctx context.Context, v *corev1.PersistentVolume) error 
 			return err
 		}
 	}
+	if v.Annotations[volume.AnnMigratedTo] != "" {
+		return nil // all that is left to do, the driver's provisioner does
+	}
 	switch v.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimRetain:
 		return nil
 	case corev1.PersistentVolumeReclaimDelete:
 		maker := v.Annotations[volume.AnnDynamicallyProvisioned]
-		if maker != "" && !strings.HasPrefix(maker, "kubernetes.io/") || v.Annotations[volume.AnnMigratedTo] != "" {
+		if maker != "" && !strings.HasPrefix(maker, inTree) || v.Spec.CSI != nil {
 			return nil // its provisioner deletes it
 		}
 		return b.fail(ctx, v, "VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no provisioner made it, so none deletes it; "+

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/yare-project/yare/kinds/core"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
@@ -76,6 +77,9 @@ func validateAllocation(a *resourcev1.AllocationResult, names requests, path *fi
 		}
 		return append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
 	}, devices.Child("results"))
+	if a.NodeSelector != nil {
+		errs = append(errs, core.ValidateNodeSelector(a.NodeSelector, path.Child("nodeSelector"))...)
+	}
 	return append(errs, each(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, nil, func(k *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
 		errs := rule.RequiredOneOf(k.Source, at.Child("source"), "", resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
 		if k.Source == resourcev1.AllocationConfigSourceClaim {

@@ -149,12 +149,19 @@ func requestsOf(claim *resourcev1.DeviceClaim) requests {
 
 // check accepts the name of a request, or of a request and one of its alternatives.
 func (r requests) check(name string, path *field.Path) field.ErrorList {
-	request, sub, hasSub := strings.Cut(name, "/")
-	subs, ok := r[request]
-	if !ok || hasSub && !slices.Contains(subs, sub) {
-		return field.ErrorList{field.Invalid(path, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
+	unknown := field.Invalid(path, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")
+	if strings.Count(name, "/") > 1 {
+		return field.ErrorList{unknown}
 	}
-	return nil
+	request, sub, hasSub := strings.Cut(name, "/")
+	errs := rule.Label(request, path)
+	if hasSub {
+		errs = append(errs, rule.Label(sub, path)...)
+	}
+	if subs, ok := r[request]; !ok || hasSub && !slices.Contains(subs, sub) {
+		errs = append(errs, unknown)
+	}
+	return errs
 }
 
 func (r requests) checkAll(names []string, path *field.Path) field.ErrorList {

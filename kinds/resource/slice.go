@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/yare-project/yare/kind"
+	"github.com/yare-project/yare/kinds/core"
 	"github.com/yare-project/yare/kinds/rule"
 )
 
@@ -170,9 +171,11 @@ func validateNodes(name *string, selector *corev1.NodeSelector, all *bool, path 
 			errs = append(errs, rule.Subdomain(*name, path.Child("nodeName"))...)
 		}
 	}
-	// One term keeps it simple to merge the selectors of a claim's devices.
-	if selector != nil && len(selector.NodeSelectorTerms) != 1 {
-		errs = append(errs, field.Invalid(path.Child("nodeSelector", "nodeSelectorTerms"), len(selector.NodeSelectorTerms), "must have exactly one node selector term"))
+	if selector != nil {
+		errs = append(errs, core.ValidateNodeSelector(selector, path.Child("nodeSelector"))...)
+		if len(selector.NodeSelectorTerms) != 1 { // which keeps it simple to merge the selectors of a claim's devices
+			errs = append(errs, field.Invalid(path.Child("nodeSelector", "nodeSelectorTerms"), selector.NodeSelectorTerms, "must have exactly one node selector term"))
+		}
 	}
 	return errs
 }

@@ -5,7 +5,10 @@
 // driver was asked for is forgotten, whatever crashes. After a restart drivers are asked again when a sandbox is made anew: their calls may be repeated.
 //
 // A driver registers through package pluginregistry; while one is missing, what needs it fails and says so. The ResourceSlices of a driver that went and did not come back for half
-// a minute are deleted. Safe for concurrent use; drivers are asked one after the other.
+// a minute are deleted.
+//
+// Safe for concurrent use. Of one claim, one thing is done at a time; claims don't wait for each other, nor does one driver for another: one that does not answer delays
+// only the pods that need it, and Waits tells of it.
 package dra
 
 import (
@@ -21,7 +24,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	claims "k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/clock"
 
 	"github.com/yare-project/yare/client"
@@ -34,42 +36,31 @@ type Config struct {
 	Node, File string
 	// Transport reaches the API as the node.
 	Transport client.Transport
-	// Changed hears of pods whose devices' health is another. It must not block; nil: nobody does.
+	// Changed hears of pods whose devices' health, or whose answer to Waits, is another. It must not block; nil: nobody does.
 	Changed func(pods []types.UID)
+	// Timeout bounds one call to a driver; default 45 s, as the kubelet's.
+	Timeout time.Duration
 	Clock   clock.WithTicker // nil: the real one
 	Log     *slog.Logger     // nil: slog.Default()
 }
 
 // Manager prepares claims. Make it with New.
 type Manager struct {
-	cfg Config
+	cfg  Config
+	file stateFile
 
-	calls   sync.Mutex // one conversation with drivers at a time
+	ctx    context.Context // of what is undone in the background
+	cancel context.CancelFunc
+	bg     sync.WaitGroup
+
 	mu      sync.Mutex
 	claims  map[types.UID]*claim
 	drivers map[string][]*driver // the newest last
 	lost    map[string]time.Time // drivers that went, and when
 	health  map[deviceKey]health
-}
-
-// claim is one that drivers were asked to prepare.
-type claim struct {
-	UID       types.UID                `json:"uid"`
-	Namespace string                   `json:"namespace"`
-	Name      string                   `json:"name"`
-	Pods      []types.UID              `json:"pods"`
-	Drivers   []string                 `json:"drivers"`
-	Devices   map[string][]preparation `json:"devices,omitempty"` // by driver
-
-	prepared bool // in the lifetime of this process
-}
-
-// preparation is what a driver says of one device.
-type preparation struct {
-	Pool     string   `json:"pool"`
-	Device   string   `json:"device"`
-	Requests []string `json:"requests,omitempty"` // none means all
-	CDI      []string `json:"cdi,omitempty"`
+	calls   map[*call]bool     // that drivers have not answered
+	undoing map[types.UID]bool // pods that are gone and whose claims are being undone
+	version uint64             // of what the file should have
 }
 
 // New makes a Manager from what an earlier one left.
@@ -83,10 +74,19 @@ func New(c Config) (*Manager, error) {
 	if c.Changed == nil {
 		c.Changed = func([]types.UID) {}
 	}
-	m := &Manager{cfg: c, health: map[deviceKey]health{}, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, lost: map[string]time.Time{}}
-	if err := m.load(); err != nil {
+	if c.Timeout <= 0 {
+		c.Timeout = callTimeout
+	}
+	m := &Manager{cfg: c, file: stateFile{path: c.File}, health: map[deviceKey]health{}, claims: map[types.UID]*claim{}, drivers: map[string][]*driver{}, lost: map[string]time.Time{},
+		calls: map[*call]bool{}, undoing: map[types.UID]bool{}}
+	list, err := m.file.read()
+	if err != nil {
 		return nil, fmt.Errorf("prepared devices: %w", err)
 	}
+	for _, c := range list {
+		m.claims[c.UID] = c
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m, nil
 }
 
@@ -95,14 +95,12 @@ func wants(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// Prepare has all claims of a pod prepared. It may be repeated.
+// Prepare has all claims of a pod prepared. It may be repeated: what was prepared for the pod, or for another that shares a claim, is not asked for again.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	if !wants(pod) {
 		return nil
 	}
-	m.calls.Lock()
-	defer m.calls.Unlock()
-	var ask []*claim
+	var list []*claim
 	for _, ref := range refs(pod) {
 		if ref.err != nil {
 			return ref.err
@@ -111,145 +109,44 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		if err != nil {
 			return err
 		}
-		if !c.prepared {
-			ask = append(ask, c)
+		if !slices.Contains(list, c) {
+			list = append(list, c)
 		}
 	}
 	if err := m.save(); err != nil {
-		return fmt.Errorf("prepared devices: %w", err)
-	}
-	return m.prepare(ctx, ask)
-}
-
-// ref is a claim that a pod names.
-type ref struct {
-	name  string
-	owned bool // it must have been made for the pod
-	err   error
-}
-
-func refs(pod *corev1.Pod) []ref {
-	var out []ref
-	for i := range pod.Spec.ResourceClaims {
-		name, owned, err := claims.Name(pod, &pod.Spec.ResourceClaims[i])
-		switch {
-		case err != nil:
-			out = append(out, ref{err: err})
-		case name != nil:
-			out = append(out, ref{name: *name, owned: owned})
-		}
-	}
-	if e := pod.Status.ExtendedResourceClaimStatus; e != nil {
-		out = append(out, ref{name: e.ResourceClaimName, owned: true})
-	}
-	return out
-}
-
-// claimFor reads a claim, checks that the pod may use it, and puts the pod down for it.
-func (m *Manager) claimFor(ctx context.Context, pod *corev1.Pod, r ref) (*claim, error) {
-	got, err := client.Of[*resourcev1.ResourceClaim](m.cfg.Transport).Get(ctx, pod.Namespace, r.name)
-	if err != nil {
-		return nil, fmt.Errorf("failed to fetch ResourceClaim %s referenced by pod %s: %w", r.name, pod.Name, err)
-	}
-	if r.owned {
-		if err := claims.IsForPod(pod, got, false); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case got.Status.Allocation == nil:
-		return nil, fmt.Errorf("ResourceClaim %s has no devices yet", r.name)
-	case !claims.IsReservedForPod(pod, got, false):
-		return nil, fmt.Errorf("pod %s(%s) is not allowed to use ResourceClaim %s(%s)", pod.Name, pod.UID, r.name, got.UID)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.claims[got.UID]
-	if c == nil {
-		c = &claim{UID: got.UID, Namespace: got.Namespace, Name: got.Name, Devices: map[string][]preparation{}}
-		for _, d := range got.Status.Allocation.Devices.Results {
-			if !slices.Contains(c.Drivers, d.Driver) {
-				c.Drivers = append(c.Drivers, d.Driver)
-			}
-		}
-		m.claims[got.UID] = c
-	}
-	if !slices.Contains(c.Pods, pod.UID) {
-		c.Pods = append(c.Pods, pod.UID)
-	}
-	return c, nil
-}
-
-// Devices lists the CDI devices of a container.
-func (m *Manager) Devices(pod *corev1.Pod, container *corev1.Container) ([]string, error) {
-	var out []string
-	add := func(name, request string) error {
-		ids, err := m.cdi(pod, name, request)
-		for _, id := range ids {
-			if !slices.Contains(out, id) {
-				out = append(out, id)
-			}
-		}
 		return err
 	}
-	for _, rc := range container.Resources.Claims {
-		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(pc corev1.PodResourceClaim) bool { return pc.Name == rc.Name })
-		if i < 0 {
-			return nil, fmt.Errorf("container %s: the pod has no claim %q", container.Name, rc.Name)
-		}
-		name, _, err := claims.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil {
-			return nil, err
-		}
-		if name != nil {
-			if err := add(*name, rc.Request); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if e := pod.Status.ExtendedResourceClaimStatus; e != nil {
-		for _, mapped := range e.RequestMappings {
-			if mapped.ContainerName == container.Name {
-				if err := add(e.ResourceClaimName, mapped.RequestName); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	return out, nil
+	err := m.converse(ctx, &preparing{m: m, pod: pod}, list)
+	return errors.Join(err, m.save())
 }
 
-func (m *Manager) cdi(pod *corev1.Pod, name, request string) ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.find(pod, name)
-	if c == nil {
-		return nil, fmt.Errorf("claim %s is not prepared for pod %s", name, pod.Name)
-	}
-	var out []string
-	for _, driver := range c.Drivers {
-		for _, d := range c.Devices[driver] {
-			if d.of(request) {
-				out = append(out, d.CDI...)
-			}
-		}
-	}
-	return out, nil
+// preparing is the conversation by which claims are prepared for a pod.
+type preparing struct {
+	m   *Manager
+	pod *corev1.Pod
 }
 
-// find is a pod's claim by name; nil if it is not prepared for the pod. m.mu is held.
-func (m *Manager) find(pod *corev1.Pod, name string) *claim {
-	for _, c := range m.claims {
-		if c.Namespace == pod.Namespace && c.Name == name && slices.Contains(c.Pods, pod.UID) {
-			return c
-		}
+// needed implements topic.
+func (p *preparing) needed(c *claim) (bool, error) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	if p.m.claims[c.UID] != c || !slices.Contains(c.Pods, p.pod.UID) {
+		return false, fmt.Errorf("ResourceClaim %s was given back for pod %s while it waited to be prepared", c.Name, p.pod.Name)
 	}
-	return nil
+	return !c.prepared, nil
 }
 
-// of tells whether a device is for a request of the claim; empty is all of them.
-func (p *preparation) of(request string) bool {
-	return request == "" || len(p.Requests) == 0 || slices.ContainsFunc(p.Requests, func(r string) bool { return r == request || claims.BaseRequestRef(r) == request })
+// ask implements topic.
+func (p *preparing) ask(ctx context.Context, driver string, list []*claim) map[*claim]error {
+	return p.m.prepareWith(ctx, driver, list)
+}
+
+// end implements topic.
+func (p *preparing) end(c *claim, err error) {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	c.prepared = err == nil
+	p.m.version++
 }
 
 // Holds tells whether something is prepared for a pod.
@@ -266,39 +163,96 @@ func (m *Manager) Holds(pod types.UID) bool {
 
 // Unprepare takes a pod off its claims, and has those undone that no other pod uses. What could not be undone stays with the pod.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) error {
-	if !m.Holds(pod) {
-		return nil
-	}
-	m.calls.Lock()
-	defer m.calls.Unlock()
-	var undo []*claim
+	var list []*claim
 	m.mu.Lock()
 	for _, c := range m.claims {
 		switch i := slices.Index(c.Pods, pod); {
 		case i < 0:
 		case len(c.Pods) > 1:
 			c.Pods = slices.Delete(c.Pods, i, i+1)
+			m.version++
 		default:
-			undo = append(undo, c)
+			list = append(list, c)
 		}
 	}
 	m.mu.Unlock()
-	err := m.undo(ctx, undo)
+	slices.SortFunc(list, compare)
+	err := m.converse(ctx, &undoing{m: m, pod: pod}, list)
 	return errors.Join(err, m.save())
 }
 
-// Sweep undoes what is left of pods that are no more; it goes on in the background of other calls until all is undone.
+// undoing is the conversation by which claims are undone after their last pod.
+type undoing struct {
+	m   *Manager
+	pod types.UID
+}
+
+// needed implements topic. Another pod may have come since, or somebody else may have done it.
+func (u *undoing) needed(c *claim) (bool, error) {
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	i := slices.Index(c.Pods, u.pod)
+	if i < 0 {
+		return false, nil
+	}
+	if len(c.Pods) > 1 {
+		c.Pods = slices.Delete(c.Pods, i, i+1)
+		u.m.version++
+		return false, nil
+	}
+	c.prepared = false // some drivers may undo it and others fail: whoever comes to use it meanwhile has it prepared anew
+	return true, nil
+}
+
+// ask implements topic.
+func (u *undoing) ask(ctx context.Context, driver string, list []*claim) map[*claim]error {
+	return u.m.undoWith(ctx, driver, list)
+}
+
+// end implements topic.
+func (u *undoing) end(c *claim, err error) {
+	if err != nil {
+		return
+	}
+	u.m.mu.Lock()
+	defer u.m.mu.Unlock()
+	if i := slices.Index(c.Pods, u.pod); i >= 0 {
+		c.Pods = slices.Delete(c.Pods, i, i+1)
+	}
+	if len(c.Pods) == 0 {
+		delete(u.m.claims, c.UID)
+	}
+	u.m.version++
+}
+
+// Sweep has what is left of pods that are no more undone in the background, deletes what drivers published that went, and forgets health that no longer holds.
 func (m *Manager) Sweep(ctx context.Context, exists func(types.UID) bool) {
 	for _, pod := range m.pods() {
-		if exists(pod) {
-			continue
-		}
-		if err := m.Unprepare(ctx, pod); err != nil {
-			m.cfg.Log.Warn("devices of a pod that is gone are not given back; it is tried again", "uid", pod, "error", err)
+		if !exists(pod) {
+			m.undoBehind(pod)
 		}
 	}
 	m.removeSlices(ctx)
 	m.expireHealth()
+}
+
+// undoBehind undoes a pod's claims beside other things, once at a time.
+func (m *Manager) undoBehind(pod types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.undoing[pod] || m.ctx.Err() != nil {
+		return
+	}
+	m.undoing[pod] = true
+	m.bg.Go(func() {
+		err := m.Unprepare(m.ctx, pod)
+		m.mu.Lock()
+		delete(m.undoing, pod)
+		m.mu.Unlock()
+		if err != nil && m.ctx.Err() == nil {
+			m.cfg.Log.Warn("devices of a pod that is gone are not given back; it is tried again", "uid", pod, "error", err)
+		}
+	})
 }
 
 func (m *Manager) pods() []types.UID {

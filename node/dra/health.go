@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	claims "k8s.io/dynamic-resource-allocation/resourceclaim"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
@@ -131,20 +130,19 @@ func (m *Manager) Health(pod *corev1.Pod, container *corev1.Container) []corev1.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []corev1.ResourceStatus
-	for _, rc := range container.Resources.Claims {
-		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(pc corev1.PodResourceClaim) bool { return pc.Name == rc.Name })
-		if i < 0 {
+	list, err := uses(pod, container)
+	if err != nil {
+		return nil
+	}
+	for _, u := range list {
+		if u.title == "" {
 			continue
 		}
-		name, _, err := claims.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil || name == nil {
-			continue
+		title := "claim:" + u.title
+		if u.request != "" {
+			title += "/" + u.request
 		}
-		title := "claim:" + rc.Name
-		if rc.Request != "" {
-			title += "/" + rc.Request
-		}
-		if list := m.healthOf(pod, *name, rc.Request); len(list) > 0 {
+		if list := m.healthOf(pod, u.claim, u.request); len(list) > 0 {
 			out = append(out, corev1.ResourceStatus{Name: corev1.ResourceName(title), Resources: list})
 		}
 	}

@@ -4,7 +4,7 @@
 // A socket that appears is met within milliseconds, one that does not answer is tried again, and one that goes has its plugin unregistered. A socket that is made anew is another
 // plugin: the old one is unregistered after the new one is registered. Nothing that a plugin says is trusted beyond its own registration.
 //
-// Handlers are called from one goroutine. The package does not talk to plugins otherwise.
+// One that hangs delays no other: each is met beside the others. Handlers are called one at a time. The package does not talk to plugins otherwise.
 package pluginregistry
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,14 +61,31 @@ const (
 // Registry watches the folders. Make it with New, and Run it once.
 type Registry struct {
 	cfg   Config
-	known map[string]*entry // by path of the socket
+	known map[string]*entry // by path of the socket; it belongs to Run, as do the entries
+	met   chan *meeting     // that have ended
+
+	handlers sync.Mutex // one call to a handler at a time
+	running  sync.WaitGroup
 }
 
+// entry is a socket.
 type entry struct {
 	made       identity
+	plugin     Plugin // if registered: the newest that was
+	registered bool   // plugin is; it may be an older socket's
+	settled    bool   // plugin is this socket's
+	meeting    *meeting
+	tries      int       // that failed
+	next       time.Time // when it is tried again
+}
+
+// meeting is one try to register a plugin.
+type meeting struct {
+	path       string
+	cancel     context.CancelFunc
 	plugin     Plugin
 	registered bool
-	tries      int // that failed
+	err        error
 }
 
 // identity tells a socket from another of the same path.
@@ -84,7 +102,7 @@ func New(c Config) *Registry {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &Registry{cfg: c, known: map[string]*entry{}}
+	return &Registry{cfg: c, known: map[string]*entry{}, met: make(chan *meeting)}
 }
 
 // Run watches until ctx ends. What is registered stays so.
@@ -99,64 +117,115 @@ func (r *Registry) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching folders of plugins: %w", err)
 	}
-	retry := firstRetry
+	defer r.running.Wait()
 	for ctx.Err() == nil {
 		for _, dir := range r.cfg.Dirs {
 			w.add(dir) // again: it may have come meanwhile
 		}
-		wait := recheck
-		if r.scan(ctx) {
-			retry = firstRetry
-		} else {
-			wait, retry = retry, min(2*retry, lastRetry)
-		}
+		wait := r.scan(ctx)
 		select {
 		case <-ctx.Done():
 		case <-w.woken:
+		case m := <-r.met:
+			r.conclude(m)
 		case <-r.cfg.Clock.After(wait):
 		}
 	}
 	return nil
 }
 
-// scan compares the sockets that there are with those that are known. It answers false if one is to be tried again.
-func (r *Registry) scan(ctx context.Context) (settled bool) {
-	settled = true
+// scan compares the sockets that there are with those that are known, and has those met that are new or to be tried again. It answers when to look again.
+func (r *Registry) scan(ctx context.Context) (wait time.Duration) {
+	wait = recheck
+	now := r.cfg.Clock.Now()
 	found := map[string]bool{}
 	for _, dir := range r.cfg.Dirs {
 		for path, made := range sockets(dir) {
 			found[path] = true
-			old := r.known[path]
-			if old != nil && old.made == made && old.registered {
-				continue
+			e := r.known[path]
+			if e == nil {
+				e = &entry{made: made}
+				r.known[path] = e
 			}
-			fresh := &entry{made: made}
-			err := r.meet(ctx, path, fresh)
-			if old != nil && old.registered {
-				r.cfg.Handlers[old.plugin.Kind].Unregister(old.plugin)
+			if e.made != made {
+				r.part(e)
+				e.made, e.settled, e.tries, e.next = made, false, 0, time.Time{}
 			}
-			r.known[path] = fresh
-			if err != nil {
-				settled = false
-				if fresh.tries = 1; old != nil && old.made == made {
-					fresh.tries += old.tries
-				}
-				if fresh.tries == tries {
-					r.cfg.Log.Warn("plugin not registered; it is tried again", "socket", path, "error", err)
-				}
+			switch {
+			case e.settled || e.meeting != nil:
+			case e.next.After(now):
+				wait = min(wait, e.next.Sub(now))
+			default:
+				r.approach(ctx, path, e)
 			}
 		}
 	}
 	for path, e := range r.known {
-		if found[path] {
-			continue
-		}
-		delete(r.known, path)
-		if e.registered {
-			r.cfg.Handlers[e.plugin.Kind].Unregister(e.plugin)
+		if !found[path] {
+			delete(r.known, path)
+			r.part(e)
+			r.unregister(e)
 		}
 	}
-	return settled
+	return wait
+}
+
+// approach begins to meet a plugin.
+func (r *Registry) approach(ctx context.Context, path string, e *entry) {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	m := &meeting{path: path, cancel: cancel}
+	e.meeting = m
+	r.running.Go(func() {
+		defer cancel()
+		m.err = r.meet(patient, m)
+		select {
+		case r.met <- m:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// part ends a meeting whose outcome nobody needs any more.
+func (r *Registry) part(e *entry) {
+	if e.meeting != nil {
+		e.meeting.cancel()
+		e.meeting = nil
+	}
+}
+
+// conclude takes in how a meeting ended.
+func (r *Registry) conclude(m *meeting) {
+	e := r.known[m.path]
+	if e == nil || e.meeting != m { // the socket is gone, or another is in its place
+		if m.registered {
+			r.call(func() { r.cfg.Handlers[m.plugin.Kind].Unregister(m.plugin) })
+		}
+		return
+	}
+	e.meeting = nil
+	r.unregister(e) // an older socket's
+	e.plugin, e.registered, e.settled = m.plugin, m.registered, m.err == nil
+	if m.err == nil {
+		e.tries = 0
+		return
+	}
+	e.next = r.cfg.Clock.Now().Add(min(firstRetry<<min(e.tries, 10), lastRetry))
+	if e.tries++; e.tries == tries {
+		r.cfg.Log.Warn("plugin not registered; it is tried again", "socket", m.path, "error", m.err)
+	}
+}
+
+func (r *Registry) unregister(e *entry) {
+	if e.registered {
+		e.registered = false
+		r.call(func() { r.cfg.Handlers[e.plugin.Kind].Unregister(e.plugin) })
+	}
+}
+
+func (r *Registry) call(f func()) {
+	r.handlers.Lock()
+	defer r.handlers.Unlock()
+	f()
 }
 
 func sockets(dir string) map[string]identity {
@@ -183,10 +252,8 @@ func sockets(dir string) map[string]identity {
 }
 
 // meet asks a plugin who it is, hands it to its handler, and tells it.
-func (r *Registry) meet(ctx context.Context, path string, e *entry) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := Dial(path)
+func (r *Registry) meet(ctx context.Context, m *meeting) error {
+	conn, err := Dial(m.path)
 	if err != nil {
 		return err
 	}
@@ -196,19 +263,20 @@ func (r *Registry) meet(ctx context.Context, path string, e *entry) error {
 	if err != nil {
 		return fmt.Errorf("asking who it is: %w", err)
 	}
-	e.plugin = Plugin{Kind: info.Type, Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions, Socket: path}
-	if e.plugin.Endpoint == "" {
-		e.plugin.Endpoint = path
+	m.plugin = Plugin{Kind: info.Type, Name: info.Name, Endpoint: info.Endpoint, Versions: info.SupportedVersions, Socket: m.path}
+	if m.plugin.Endpoint == "" {
+		m.plugin.Endpoint = m.path
 	}
 	status := &registerapi.RegistrationStatus{PluginRegistered: true}
-	if err = r.register(e.plugin); err != nil {
+	r.call(func() { err = r.register(m.plugin) })
+	if err != nil {
 		status = &registerapi.RegistrationStatus{Error: err.Error()}
 	}
-	e.registered = err == nil
+	m.registered = err == nil
 	_, told := plugin.NotifyRegistrationStatus(ctx, status)
-	if told != nil && e.registered { // it does not know: what it would do is not known either
-		r.cfg.Handlers[e.plugin.Kind].Unregister(e.plugin)
-		e.registered = false
+	if told != nil && m.registered { // it does not know: what it would do is not known either
+		r.call(func() { r.cfg.Handlers[m.plugin.Kind].Unregister(m.plugin) })
+		m.registered = false
 	}
 	return errors.Join(err, told)
 }

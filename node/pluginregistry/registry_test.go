@@ -25,9 +25,20 @@ type plugin struct {
 	info   *registerapi.PluginInfo
 	told   chan *registerapi.RegistrationStatus
 	server *grpc.Server
+	asked  chan struct{} // closed when it was asked who it is
+	held   chan struct{} // nil: it answers at once
+	once   sync.Once
 }
 
-func (p *plugin) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+func (p *plugin) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	p.once.Do(func() { close(p.asked) })
+	if p.held != nil {
+		select {
+		case <-p.held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	return p.info, nil
 }
 
@@ -41,7 +52,13 @@ func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *registerapi.Regi
 
 func start(t *testing.T, dir, socket string, info *registerapi.PluginInfo) *plugin {
 	t.Helper()
-	p := &plugin{info: info, told: make(chan *registerapi.RegistrationStatus, 8), server: grpc.NewServer()}
+	return startHeld(t, dir, socket, info, nil)
+}
+
+// startHeld starts a plugin that does not say who it is before held is closed.
+func startHeld(t *testing.T, dir, socket string, info *registerapi.PluginInfo, held chan struct{}) *plugin {
+	t.Helper()
+	p := &plugin{info: info, told: make(chan *registerapi.RegistrationStatus, 8), server: grpc.NewServer(), asked: make(chan struct{}), held: held}
 	registerapi.RegisterRegistrationServer(p.server, p)
 	l, err := net.Listen("unix", filepath.Join(dir, socket))
 	if err != nil {
@@ -147,4 +164,32 @@ func TestRefusedPluginIsToldWhy(t *testing.T) {
 	if s := other.hears(t); s.PluginRegistered || s.Error != `this node has no use for plugins of type "Unheard"` {
 		t.Errorf("told %v", s)
 	}
+}
+
+func TestPluginThatHangsDelaysNoOther(t *testing.T) {
+	dir := t.TempDir()
+	b := run(t, dir)
+	held := make(chan struct{})
+	hung := startHeld(t, dir, "hung.sock", &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: "hung"}, held)
+	<-hung.asked
+	well := start(t, dir, "well.sock", &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: "well"})
+	b.expect(t, "+well well.sock []")
+	well.server.Stop()
+	b.expect(t, "-well well.sock")
+	close(held)
+	b.expect(t, "+hung hung.sock []")
+	if s := hung.hears(t); !s.PluginRegistered {
+		t.Errorf("hung was told %v", s)
+	}
+}
+
+// A plugin that goes while it is asked who it is leaves nothing behind, and its next instance is met.
+func TestPluginGoesWhileItIsMet(t *testing.T) {
+	dir := t.TempDir()
+	b := run(t, dir)
+	first := startHeld(t, dir, "p.sock", &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: "first"}, make(chan struct{}))
+	<-first.asked
+	first.server.Stop()
+	start(t, dir, "p.sock", &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: "second"})
+	b.expect(t, "+second p.sock []")
 }

@@ -9,19 +9,26 @@ import (
 	certv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/yare-project/yare/client"
 )
 
-// claim resolves a persistent volume claim to a volume that this node can mount without a driver: local or hostPath.
-func (j *job) claim(name string, readOnly bool) (mounted, error) {
+// claim resolves a persistent volume claim to a volume that this node can mount without a driver: local or hostPath. One that is the pod's own must have been made for it: its name
+// alone opens nobody else's.
+func (j *job) claim(name string, readOnly, own bool) (mounted, error) {
 	if j.cfg.Transport == nil {
 		return mounted{}, fmt.Errorf("this node has no API to ask for claim %q", name)
 	}
 	pvc, err := client.Of[*corev1.PersistentVolumeClaim](j.cfg.Transport).Get(j.ctx, j.pod.Namespace, name)
 	if err != nil {
 		return mounted{}, err
+	}
+	if own {
+		if err := ephemeral.VolumeIsForPod(j.pod, pvc); err != nil {
+			return mounted{}, err
+		}
 	}
 	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
 		return mounted{}, fmt.Errorf("persistentvolumeclaim %q is not bound to a volume yet", name)
@@ -47,7 +54,7 @@ func (j *job) claim(name string, readOnly bool) (mounted, error) {
 			err = j.own(got.path, false)
 		}
 	default:
-		err = fmt.Errorf("this node does not support the source of persistentvolume %q (%s)", pv.Name, sourceName(&pv.Spec.PersistentVolumeSource))
+		err = refuse(pv)
 	}
 	got.readOnly = readOnly
 	return got, err

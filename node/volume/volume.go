@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
@@ -143,12 +144,11 @@ func (j *job) setUp(v *corev1.Volume) (mounted, error) {
 	case s.Image != nil:
 		return j.image(s.Image)
 	case s.PersistentVolumeClaim != nil:
-		return j.claim(s.PersistentVolumeClaim.ClaimName, s.PersistentVolumeClaim.ReadOnly)
+		return j.claim(s.PersistentVolumeClaim.ClaimName, s.PersistentVolumeClaim.ReadOnly, false)
 	case s.Ephemeral != nil:
-		return j.claim(j.pod.Name+"-"+v.Name, false)
+		return j.claim(ephemeral.VolumeClaimName(j.pod, v), false, true)
 	}
-	return mounted{}, fmt.Errorf("this node does not support its source (%s); it supports emptyDir, hostPath, configMap, secret, downwardAPI, "+
-		"projected, image, and claims on local and hostPath persistent volumes", sourceName(s))
+	return mounted{}, refuseInline(v, j.pod.Namespace)
 }
 
 // Path answers where a volume of a pod is on the host.

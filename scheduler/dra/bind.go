@@ -188,7 +188,7 @@ func (p *plugin) awaitReady(ctx context.Context, pod *corev1.Pod, node string, c
 				waiting = c.Name
 			}
 		}
-		if waiting == "" {
+		if waiting == "" || p.book.config.Impatient != nil && p.book.config.Impatient() {
 			return nil
 		}
 		select {
@@ -216,12 +216,7 @@ func readyToBind(c *resourcev1.ResourceClaim) (bool, error) {
 		if len(r.BindingConditions) == 0 {
 			continue
 		}
-		var conditions []metav1.Condition
-		for _, d := range c.Status.Devices {
-			if d.Driver == r.Driver && d.Pool == r.Pool && d.Device == r.Device && ptr.Deref(d.ShareID, "") == string(ptr.Deref(r.ShareID, "")) {
-				conditions = d.Conditions
-			}
-		}
+		conditions := conditionsOf(c, r)
 		for _, name := range r.BindingFailureConditions {
 			if f := meta.FindStatusCondition(conditions, name); f != nil && f.Status == metav1.ConditionTrue {
 				return false, fmt.Errorf("device binding failed: claim=%s, reason=%s, message=%q", c.Name, f.Reason, f.Message)
@@ -232,6 +227,33 @@ func readyToBind(c *resourcev1.ResourceClaim) (bool, error) {
 		}
 	}
 	return ready, nil
+}
+
+// conditionsOf is what a device's driver says of it.
+func conditionsOf(c *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAllocationResult) []metav1.Condition {
+	for _, d := range c.Status.Devices {
+		if d.Driver == r.Driver && d.Pool == r.Pool && d.Device == r.Device && ptr.Deref(d.ShareID, "") == string(ptr.Deref(r.ShareID, "")) {
+			return d.Conditions
+		}
+	}
+	return nil
+}
+
+// Unmet lists the conditions that devices of a claim have yet to meet before a pod that uses them is bound, such as "attached of gpu.example.com/pool/gpu-0".
+func Unmet(c *resourcev1.ResourceClaim) []string {
+	if !conditional(c) {
+		return nil
+	}
+	var out []string
+	for i := range c.Status.Allocation.Devices.Results {
+		r := &c.Status.Allocation.Devices.Results[i]
+		for _, name := range r.BindingConditions {
+			if !meta.IsStatusConditionTrue(conditionsOf(c, r), name) {
+				out = append(out, fmt.Sprintf("%s of %s/%s/%s", name, r.Driver, r.Pool, r.Device))
+			}
+		}
+	}
+	return out
 }
 
 // overdue tells whether a claim has waited for its devices' conditions for too long.

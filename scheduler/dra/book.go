@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -25,6 +26,8 @@ type Config struct {
 	Context func() context.Context
 	// Freed hears that devices that were set aside are free again without that any object says so.
 	Freed func()
+	// Impatient tells that pods are bound before their devices meet their conditions, for nobody is there who has them met; nil means that they wait.
+	Impatient func() bool
 }
 
 // Book knows all devices and who has them. Make one with NewBook.
@@ -42,6 +45,7 @@ type Book struct {
 	sharing map[types.UID]*sharers                     // who may use and uses what is pending
 	writing map[types.UID]*writing                     // claims that are being written
 	made    map[types.UID]types.NamespacedName         // by pod: its claim for extended resources
+	holders map[poolID]map[*entry]bool                 // the claims that have devices of a pool
 	changed chan struct{}                              // closed at the next change of a claim
 }
 
@@ -72,7 +76,7 @@ func NewBook(c Config) *Book {
 		c.Freed = func() {}
 	}
 	return &Book{config: c, stock: stock{newInventory(), newLedger(), newSelectors()}, classes: map[string]*resourcev1.DeviceClass{}, claims: map[types.NamespacedName]*entry{},
-		pending: map[types.UID]*resourcev1.AllocationResult{}, sharing: map[types.UID]*sharers{}, writing: map[types.UID]*writing{}, made: map[types.UID]types.NamespacedName{}, changed: make(chan struct{})}
+		pending: map[types.UID]*resourcev1.AllocationResult{}, sharing: map[types.UID]*sharers{}, writing: map[types.UID]*writing{}, made: map[types.UID]types.NamespacedName{}, holders: map[poolID]map[*entry]bool{}, changed: make(chan struct{})}
 }
 
 // SetSlice takes in a ResourceSlice's newest state; nil means that it is gone.
@@ -185,9 +189,7 @@ func (b *Book) put(claim *resourcev1.ResourceClaim) (freed bool) {
 	}
 	if e.counted != claim.Status.Allocation {
 		freed = freed || e.counted != nil && claim.Status.Allocation == nil
-		b.stock.give(e.counted)
-		b.stock.take(claim.Status.Allocation)
-		e.counted = claim.Status.Allocation
+		b.count(e, claim.Status.Allocation)
 	}
 	return freed
 }
@@ -204,8 +206,38 @@ func (b *Book) forget(claim *resourcev1.ResourceClaim) (freed bool) {
 	if pod := extendedFor(claim); pod != "" && b.made[pod] == keyOf(claim) {
 		delete(b.made, pod)
 	}
+	freed = e.counted != nil
+	b.count(e, nil)
+	return freed
+}
+
+// count has the ledger count an allocation of a claim in place of the one before.
+func (b *Book) count(e *entry, a *resourcev1.AllocationResult) {
 	b.stock.give(e.counted)
-	return e.counted != nil
+	for id := range poolsOf(e.counted) {
+		if delete(b.holders[id], e); len(b.holders[id]) == 0 {
+			delete(b.holders, id)
+		}
+	}
+	b.stock.take(a)
+	for id := range poolsOf(a) {
+		if b.holders[id] == nil {
+			b.holders[id] = map[*entry]bool{}
+		}
+		b.holders[id][e] = true
+	}
+	e.counted = a
+}
+
+// poolsOf are the pools that an allocation takes from; the same may come several times.
+func poolsOf(a *resourcev1.AllocationResult) iter.Seq[poolID] {
+	return func(yield func(poolID) bool) {
+		for _, r := range results(a) {
+			if !yield(poolID{r.Driver, r.Pool}) {
+				return
+			}
+		}
+	}
 }
 
 func version(c *resourcev1.ResourceClaim) uint64 {

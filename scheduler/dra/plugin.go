@@ -310,7 +310,7 @@ func (p *plugin) search(s *state, node *corev1.Node, demands []*demand) ([][]pic
 	case err != nil:
 		return nil, framework.Fail(Name, err)
 	case picks == nil:
-		return nil, refuse("cannot allocate all claims: " + why)
+		return nil, p.book.memory.refusal("cannot allocate all claims: " + why)
 	}
 	return picks, nil
 }
@@ -383,7 +383,7 @@ func (p *plugin) Reserve(c *framework.Cycle, node string) *framework.Status {
 		a := d.result(c.Nodes.Object[i], picks[k])
 		s.placed = append(s.placed, placement{claim: d.claim, allocation: a, extended: s.extended != nil && d == s.extended.demand(c, i)})
 		p.book.setAside(d.claim.UID, a)
-		p.book.setAsideBy(d.claim.UID, c.Pod.Object)
+		p.book.setAsideBy(d.claim, c.Pod.Object)
 	}
 	return nil
 }

@@ -83,17 +83,20 @@ type candidates struct {
 
 type counters map[string]map[string]resource.Quantity
 
+func newSearch(s *stock, node *corev1.Node, demands []*demand) *search {
+	return &search{stock: s, node: node, demands: demands, found: map[*request]*candidates{}, taking: map[ID][]int{}, sharing: map[ID]*share{}, left: map[*pool]counters{}, picks: make([][]pick, len(demands)),
+		ties: make([][]*constraint, len(demands))}
+}
+
 // allocate searches. Nil picks with a nil error mean that there is no solution, and why says what is known of the reason.
 func (s *stock) allocate(node *corev1.Node, demands []*demand, late func() bool) (picks [][]pick, why string, steps int, err error) {
-	x := &search{stock: s, node: node, demands: demands, late: late, found: map[*request]*candidates{}, taking: map[ID][]int{}, sharing: map[ID]*share{}, left: map[*pool]counters{},
-		picks: make([][]pick, len(demands))}
-	for _, d := range demands {
-		var ties []*constraint
+	x := newSearch(s, node, demands)
+	x.late = late
+	for k, d := range demands {
 		for _, c := range d.constraints {
 			tie, _ := newConstraint(c)
-			ties = append(ties, tie)
+			x.ties[k] = append(x.ties[k], tie)
 		}
-		x.ties = append(x.ties, ties)
 	}
 	ok := x.claim(0)
 	switch {
@@ -466,13 +469,7 @@ func (x *search) lack(ci int, r *request) string {
 	if c.refuse != "" {
 		return c.refuse
 	}
-	free := 0
-	for _, d := range c.list {
-		if p, ok := x.take(ci, r, d); ok {
-			free++
-			x.untake(ci, p)
-		}
-	}
+	_, free := x.count(ci, r)
 	switch {
 	case r.all && free < len(c.list):
 		return fmt.Sprintf("request %s wants all devices, and some are in use or tainted", r.name)
@@ -480,6 +477,18 @@ func (x *search) lack(ci int, r *request) string {
 		return fmt.Sprintf("too few free devices for request %s", r.name)
 	}
 	return ""
+}
+
+// count says how many devices there are that a request may get, and how many of them it could get now, one by one.
+func (x *search) count(ci int, r *request) (matching, free int) {
+	list := x.candidates(r).list
+	for _, d := range list {
+		if p, ok := x.take(ci, r, d); ok {
+			free++
+			x.untake(ci, p)
+		}
+	}
+	return len(list), free
 }
 
 // deadline tells whether a time is over, by a clock.

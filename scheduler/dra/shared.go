@@ -17,6 +17,7 @@ import (
 type sharers struct {
 	group string // whose pods may join; empty: nobody may
 	more  int    // how many use it beside the first
+	claim *resourcev1.ResourceClaim
 }
 
 // groupOf names a pod's PodGroup; empty if it has none.
@@ -27,8 +28,8 @@ func groupOf(pod *corev1.Pod) string {
 	return ""
 }
 
-func (b *Book) setAsideBy(claim types.UID, pod *corev1.Pod) {
-	b.sharing[claim] = &sharers{group: groupOf(pod)}
+func (b *Book) setAsideBy(claim *resourcev1.ResourceClaim, pod *corev1.Pod) {
+	b.sharing[claim.UID] = &sharers{group: groupOf(pod), claim: claim}
 }
 
 // shareable is the claim with what is set aside for it, if that is for a pod of the same group; else nil.

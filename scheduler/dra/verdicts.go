@@ -12,8 +12,10 @@ import (
 // memory keeps what searches found, since pods of one template ask for the same again and again: what a search finds on a node follows from the claims' specs, the
 // classes, the node, its own pools and those that it shares with others. A decision changes only the pools that it takes from.
 type memory struct {
-	bySpec map[string]*findings
-	tick   uint64
+	bySpec   map[string]*findings
+	tick     uint64
+	refusals map[string]*framework.Status
+	totals   map[string][]total // by class and slot
 }
 
 // findings are the results of searches for the same specs.
@@ -32,6 +34,9 @@ type finding struct {
 
 // findingsKept bounds the memory that is taken.
 const findingsKept = 64
+
+// refusalsKept bounds the reasons that are told apart by identity.
+const refusalsKept = 256
 
 func (m *memory) of(spec string) *findings {
 	m.tick++
@@ -58,6 +63,19 @@ func (m *memory) forgetOldest() {
 		}
 	}
 	delete(m.bySpec, oldest)
+}
+
+// refusal makes refusals for the same reason one, by which explanations tell nodes apart.
+func (m *memory) refusal(reason string) *framework.Status {
+	if s := m.refusals[reason]; s != nil {
+		return s
+	}
+	if m.refusals == nil || len(m.refusals) >= refusalsKept {
+		m.refusals = map[string]*framework.Status{}
+	}
+	s := refuse(reason)
+	m.refusals[reason] = s
+	return s
 }
 
 // at is the place for what is found in a slot.

@@ -10,9 +10,9 @@ type Cache struct {
 	known   map[string][]Change
 }
 
-// Pod is Pod, at most once per class and state. Pods with claims are explained each for itself: what they wait for is their own.
+// Pod is Pod, at most once per class and state. Pods with claims or disks are explained each for itself: what they wait for is their own.
 func (k *Cache) Pod(c *framework.Cycle, d *framework.Diagnosis) []Change {
-	if len(c.Pod.Volumes) > 0 || len(c.Pod.Object.Spec.ResourceClaims) > 0 || d.PreFilter != nil {
+	if len(c.Pod.Volumes) > 0 || len(c.Pod.Disks) > 0 || len(c.Pod.Object.Spec.ResourceClaims) > 0 || d.PreFilter != nil {
 		return Pod(c, d)
 	}
 	if now := c.Nodes.Changes(); k.known == nil || k.changes != now || len(k.known) >= classesKept {

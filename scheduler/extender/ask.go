@@ -1,10 +1,13 @@
 package extender
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +30,41 @@ type Answer struct {
 	asked   map[string]bool
 	refused map[string]*framework.Status // by the node's name
 	scores  map[string]int64             // to be added to those of the plugins
+	any     bool                         // to whatever is asked, the answer is yes
+}
+
+// Join adds a later answer about the same pod, which counts where both say something; an answer that is nil says nothing.
+func (a *Answer) Join(later *Answer) *Answer {
+	if a == nil || later == nil {
+		return cmp.Or(later, a)
+	}
+	out := &Answer{Err: cmp.Or(later.Err, a.Err), asked: maps.Clone(a.asked), refused: maps.Clone(a.refused), scores: maps.Clone(a.scores)}
+	for name := range later.asked {
+		delete(out.refused, name)
+		delete(out.scores, name)
+	}
+	maps.Copy(out.asked, later.asked)
+	maps.Copy(out.refused, later.refused)
+	maps.Copy(out.scores, later.scores)
+	return out
+}
+
+// Join adds the nodes of another question about the same pod.
+func (q *Question) Join(o *Question) *Question {
+	if q == nil {
+		return o
+	}
+	out := &Question{Pod: o.Pod, Nodes: slices.Clone(q.Nodes)}
+	known := map[string]bool{}
+	for _, n := range q.Nodes {
+		known[n.Name] = true
+	}
+	for _, n := range o.Nodes {
+		if !known[n.Name] {
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	return out
 }
 
 // most bounds a rating, so that sums stay far from overflow.

@@ -105,8 +105,8 @@ func (e *extender) interested(pod *corev1.Pod) bool {
 	return false
 }
 
-// consults tells whether any extender has a say in where the pod goes.
-func (s *Set) consults(pod *corev1.Pod) bool {
+// Consults tells whether any extender has a say in where the pod goes.
+func (s *Set) Consults(pod *corev1.Pod) bool {
 	for _, e := range s.list {
 		if (e.FilterVerb != "" || e.PrioritizeVerb != "") && e.interested(pod) {
 			return true

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/yare-project/yare/scheduler/framework"
 )
 
 // serve answers each path with what answer returns, and tells of the bodies it got.
@@ -208,17 +210,17 @@ func TestInterest(t *testing.T) {
 		return set(t, Config{URLPrefix: "http://x", FilterVerb: "f", BindVerb: "b", PreemptVerb: "p", ManagedResources: []ManagedResource{{Name: name, IgnoredByScheduler: true}}})
 	}
 	pod := question().Pod
-	if s := manages("example.com/x"); !s.consults(pod) || !s.Preempts(pod) {
+	if s := manages("example.com/x"); !s.Consults(pod) || !s.Preempts(pod) {
 		t.Error("no interest in a pod with a limit of the managed resource")
 	}
-	if s := manages("example.com/y"); s.consults(pod) || s.Preempts(pod) {
+	if s := manages("example.com/y"); s.Consults(pod) || s.Preempts(pod) {
 		t.Error("interest in a pod without the managed resource")
 	}
 	pod.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/y": resource.MustParse("1")}}}}
-	if !manages("example.com/y").consults(pod) {
+	if !manages("example.com/y").Consults(pod) {
 		t.Error("no interest in a pod whose init container requests the managed resource")
 	}
-	if set(t, Config{URLPrefix: "http://x", BindVerb: "b"}).consults(pod) {
+	if set(t, Config{URLPrefix: "http://x", BindVerb: "b"}).Consults(pod) {
 		t.Error("an extender that only binds is asked about nodes")
 	}
 	if got := Ignored([]Config{{ManagedResources: []ManagedResource{{"a.b/c", true}, {"a.b/d", false}}}}); !slices.Equal(got, []string{"a.b/c"}) {
@@ -305,5 +307,23 @@ func TestTLS(t *testing.T) {
 	}
 	if _, err := New([]Config{{URLPrefix: s.URL, TLSConfig: &TLS{CAFile: "/does/not/exist"}}}, slog.Default()); err == nil || !strings.Contains(err.Error(), "extenders[0]: tlsConfig") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+func TestLaterAnswersCount(t *testing.T) {
+	no := framework.Refuse(framework.Unschedulable, Name, "no")
+	first := &Answer{asked: map[string]bool{"a": true, "b": true}, refused: map[string]*framework.Status{"a": no}, scores: map[string]int64{"b": 5}}
+	later := &Answer{asked: map[string]bool{"a": true, "c": true}, refused: map[string]*framework.Status{"c": no}, scores: map[string]int64{"a": 7}}
+	got := first.Join(later)
+	if len(got.asked) != 3 || len(got.refused) != 1 || got.refused["c"] != no || len(got.scores) != 2 || got.scores["a"] != 7 || len(first.refused) != 1 || len(first.asked) != 2 {
+		t.Errorf("joined: %+v; the first is now %+v", got, first)
+	}
+	if none := (*Answer)(nil); none.Join(later) != later || first.Join(nil) != first {
+		t.Error("an answer that is nil says something")
+	}
+	q := (*Question)(nil).Join(&Question{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}})
+	q = q.Join(&Question{Nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, {ObjectMeta: metav1.ObjectMeta{Name: "a"}}}})
+	if len(q.Nodes) != 2 || q.Nodes[1].Name != "b" {
+		t.Errorf("joined question: %v", q.Nodes)
 	}
 }

@@ -22,6 +22,9 @@ const (
 // Follow has a decision follow an answer.
 func Follow(c *framework.Cycle, a *Answer) { c.Put(answerKey, a) }
 
+// Suppose has a decision go on as if the extenders had nothing against any node: to see what else there is to ask.
+func Suppose(c *framework.Cycle) { c.Put(answerKey, &Answer{any: true}) }
+
 // Asked is the question that a decision ended with; nil if it ended by itself.
 func Asked(c *framework.Cycle) *Question {
 	q, _ := c.Get(questionKey).(*Question)
@@ -41,7 +44,7 @@ func (*Plugin) FilterScope() framework.Scope { return framework.OnCluster }
 
 // PreFilter leaves pods alone that no extender cares for.
 func (p *Plugin) PreFilter(c *framework.Cycle) *framework.Status {
-	if !p.set.consults(c.Pod.Object) {
+	if !p.set.Consults(c.Pod.Object) {
 		return skip
 	}
 	return nil
@@ -49,7 +52,7 @@ func (p *Plugin) PreFilter(c *framework.Cycle) *framework.Status {
 
 // Columns implements framework.ColumnPlugin: an extender may judge any two nodes differently, and of pods that none cares for all alike.
 func (p *Plugin) Columns(c *framework.Cycle, columns []*framework.Column) ([]*framework.Column, bool) {
-	return columns, !p.set.consults(c.Pod.Object)
+	return columns, !p.set.Consults(c.Pod.Object)
 }
 
 // Filter implements framework.FilterPlugin. It refuses what an extender refuses for good only: whether another node would do once pods are gone, extenders
@@ -69,6 +72,8 @@ func (*Plugin) FilterAll(c *framework.Cycle, in framework.Bits, refuse func(int,
 	for i := range in.All() {
 		name := c.Nodes.Name[i]
 		switch {
+		case answered && a.any:
+			kept = true
 		case !answered || !a.asked[name]:
 			unasked = append(unasked, c.Nodes.Object[i])
 			refuse(i, unjudged)

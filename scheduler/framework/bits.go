@@ -38,6 +38,14 @@ func (b Bits) Put(i int, in bool) {
 	}
 }
 
+// word is the k-th 64 slots.
+func (b Bits) word(k int) uint64 {
+	if k < len(b) {
+		return b[k]
+	}
+	return 0
+}
+
 // Count is the size of the set.
 func (b Bits) Count() int {
 	n := 0

@@ -131,6 +131,9 @@ type SpecPlugin interface{ SpecOnly() bool }
 func (f *Profile) columns(c *Cycle) (out []*Column, ok bool) {
 	out = f.cols[:0]
 	defer func() { f.cols = out[:0] }()
+	if f.isWide(c) {
+		return out, false
+	}
 	for _, p := range f.cluster {
 		by, can := p.Plugin.(ColumnPlugin)
 		if !can {

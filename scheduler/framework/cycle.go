@@ -43,10 +43,10 @@ func (c *Cycle) Restrict(plugin string, names ...string) {
 
 func (c *Cycle) skips(filter string) bool { return contains(c.skipFilter, filter) }
 
-// Local tells, after PreFilter, whether no plugin that looks beyond one node and its pods has a say in whether the pod fits there.
+// Local tells, after PreFilter, whether pods on other nodes have no say in whether the pod fits on a node.
 func (c *Cycle) Local() bool {
 	for _, p := range c.Profile.onCluster {
-		if !c.skips(p.Name()) {
+		if _, steady := p.(SteadyFilter); !steady && !c.skips(p.Name()) {
 			return false
 		}
 	}

@@ -39,6 +39,14 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 	f.forgetVerdicts()
 	if c.restricted {
 		f.filterOnly(c)
+	} else if f.narrow(c) {
+		c.class = f.classFor(c.Pod, false)
+		f.renew(c.class, c, nil)
+		f.feasible = f.feasible.CopyFrom(c.class.pass)
+		f.judgeOwn(c)
+		for k := range f.feasible {
+			f.feasible[k] &= f.within.word(k)
+		}
 	} else if columns, grouped := f.columns(c); grouped {
 		c.class = f.classFor(c.Pod, len(columns) == 0)
 		f.renew(c.class, c, columns)
@@ -69,6 +77,22 @@ func (f *Profile) Decide(c *Cycle) (*Decision, *Diagnosis, error) {
 	}
 	d.Node = f.nodes.Name[d.Slot]
 	return d, nil, nil
+}
+
+// fewNodes is how large a domain may be for it to be judged node by node.
+const fewNodes = 64
+
+// narrow tells whether the pod is kept within so few nodes that others need not be looked at; they are in f.within.
+func (f *Profile) narrow(c *Cycle) bool {
+	for _, p := range f.onCluster {
+		if d, ok := p.(DomainFilter); ok && !c.skips(p.Name()) {
+			if in, outside := d.Domain(c); in != nil && in.Count() <= fewNodes {
+				f.within, f.outside = in, outside
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // judgedApart are the nodes that no other may stand for: the one where the pod itself waits for room, and those where others wait for whom, or for which pod, more counts than
@@ -129,7 +153,7 @@ func (f *Profile) refuse(i int, s *Status) {
 }
 
 func (f *Profile) forgetVerdicts() {
-	f.grouped = false
+	f.grouped, f.within, f.outside = false, nil, nil
 	for _, i := range f.refused {
 		f.verdicts[i] = nil
 	}
@@ -217,6 +241,13 @@ func (f *Profile) allVerdicts(c *Cycle) []*Status {
 	}
 	for _, i := range f.refused {
 		out[i] = f.verdicts[i]
+	}
+	if f.outside != nil {
+		for i := range f.nodes.Valid.All() {
+			if out[i] == nil && !f.within.Has(i) {
+				out[i] = f.outside
+			}
+		}
 	}
 	return out
 }

@@ -50,6 +50,8 @@ type Groups interface {
 type Devices interface {
 	Backs(resource corev1.ResourceName) bool
 	Epoch() uint64
+	// Totals counts the devices of such a resource that the node in a slot reaches, and those of them that are taken.
+	Totals(resource corev1.ResourceName, slot int, node *corev1.Node) (all, taken int64)
 }
 
 // Choice is a node and the pods that would have to leave it for another.

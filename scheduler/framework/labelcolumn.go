@@ -34,6 +34,9 @@ func (n *Nodes) Label(key string) *LabelColumn {
 // Values is one more than the largest value of the column.
 func (c *LabelColumn) Values() int { return len(c.ids) + 1 }
 
+// Members are the slots of the nodes that have a value, in no order. They are shared: don't change or keep them.
+func (c *LabelColumn) Members(value int32) []int32 { return c.members[value] }
+
 // Column tells nodes apart by the label's value; Present only by whether they have it.
 func (c *LabelColumn) Column() *Column  { return &c.value }
 func (c *LabelColumn) Present() *Column { return &c.some }

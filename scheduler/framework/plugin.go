@@ -117,6 +117,15 @@ type ShiftPlugin interface {
 	Shift(c *Cycle, pod *Pod, node int, sign int)
 }
 
+// DomainFilter is a FilterPlugin of scope OnCluster that keeps some pods within few nodes: it refuses all others, with the same status, and none within.
+type DomainFilter interface {
+	// Domain is asked after PreFilter; nil means that the pod may go anywhere.
+	Domain(c *Cycle) (within Bits, outside *Status)
+}
+
+// SteadyFilter is a FilterPlugin of scope OnCluster whose verdict of a node does not depend on where pods are.
+type SteadyFilter interface{ Steady() }
+
 // PostFilterPlugin acts when no node fits. It returns the node to nominate the pod for; keep means to leave the present nomination as it is.
 type PostFilterPlugin interface {
 	Plugin
@@ -152,6 +161,9 @@ type ScorePlugin interface {
 	Score(c *Cycle, node int) int64
 	Normalization() Normalization
 }
+
+// WideScore is a ScorePlugin of narrow scope that rates some pods by more than its scope: of those, all feasible nodes are rated in each decision.
+type WideScore interface{ Wide(c *Cycle) bool }
 
 // BatchScore is a ScorePlugin of scope OnCluster that rates many nodes at once: it writes the score of each of in to the node's place in scores. It must say the same as
 // Score.

@@ -12,6 +12,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	corehelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/yare-project/yare/internal/csimigration"
 )
 
 // What a container that requests no CPU or memory counts for when nodes are scored, as in Kubernetes.
@@ -49,12 +51,29 @@ type Pod struct {
 	NonZeroMem int64
 	Ports      []HostPort
 	Volumes    []string // names of the claims it mounts
+	Disks      []Disk   // cloud volumes that stand in its spec
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
 
 	template *template
 	node, at int // slot and place in its list of pods; node is -1 when it is nowhere
+}
+
+// Disk is a volume of an in-tree plugin for clouds in a pod's spec, as the CSI driver knows it that took the plugin over.
+type Disk struct {
+	Plugin, Driver, Handle string
+	Err                    error // why the driver can't handle it
+}
+
+func newDisk(plugin string, v *corev1.Volume, namespace string) Disk {
+	d := Disk{Plugin: plugin, Driver: csimigration.Driver(plugin)}
+	if pv, err := csimigration.TranslateInline(v, namespace); err != nil {
+		d.Err = err
+	} else {
+		d.Handle = pv.Spec.CSI.VolumeHandle
+	}
+	return d
 }
 
 // NewPod parses a pod. A pod that can't be parsed is refused with the field and the reason.
@@ -69,6 +88,8 @@ func NewPod(obj *corev1.Pod, n *Nodes) (*Pod, error) {
 	for i := range obj.Spec.Volumes {
 		if name := ClaimOf(obj, &obj.Spec.Volumes[i]); name != "" {
 			p.Volumes = append(p.Volumes, name)
+		} else if plugin := csimigration.PluginOfInline(&obj.Spec.Volumes[i]); plugin != "" {
+			p.Disks = append(p.Disks, newDisk(plugin, &obj.Spec.Volumes[i], obj.Namespace))
 		}
 	}
 	if obj.Spec.NodeName != "" && reportsResources(&obj.Status) {
@@ -345,7 +366,7 @@ func (p *Pod) SelectsNamespaces() bool {
 
 // minds tells whether plugins that look beyond the node and its pods may have something to say about the pod, or because of it about others.
 func (p *Pod) minds() bool {
-	return len(p.template.terms) > 0 || len(p.Volumes) > 0 || len(p.Object.Spec.ResourceClaims) > 0
+	return len(p.template.terms) > 0 || len(p.Volumes) > 0 || len(p.Disks) > 0 || len(p.Object.Spec.ResourceClaims) > 0
 }
 
 // HasAffinity tells whether the pod has pod affinity or anti-affinity terms of any kind.

@@ -47,6 +47,7 @@ type Profile struct {
 	normalized                []ScorePlugin // local scores with
 	normalizedWeight          []int64
 	global                    []weighted // scores of scope OnCluster
+	wide                      []WideScore
 	epochs                    []EpochPlugin
 	prepares                  map[string]bool // names of PreScore plugins
 	hints                     map[string]Plugin
@@ -59,6 +60,8 @@ type Profile struct {
 	raw      []int64
 	feasible Bits
 	grouped  bool      // feasible nodes stand for others
+	within   Bits      // the nodes that were looked at, if outside is set
+	outside  *Status   // the verdict of others that no other filter refuses
 	weight   []int32   // by slot: for how many
 	left     []int     // the feasible nodes as a list, once all filters are through
 	apart    Bits      // nodes for which none stands
@@ -174,6 +177,9 @@ func (f *Profile) addScore(s WeightedScore) error {
 		}
 	}
 	f.note(s.ScorePlugin)
+	if wide, ok := s.ScorePlugin.(WideScore); ok && s.ScoreScope() != OnCluster {
+		f.wide = append(f.wide, wide)
+	}
 	w := weighted{s.ScorePlugin, s.Weight}
 	switch {
 	case s.ScoreScope() == OnCluster:

@@ -22,10 +22,11 @@ const (
 	Skew           RemedyKind = "Spread"   // the constraint's maxSkew raised to Amount
 	MorePriority   RemedyKind = "Priority" // a priority above Amount, so that Pods are preempted
 	Storage        RemedyKind = "Volume"   // what is missing of the claim or volume Name
+	Device         RemedyKind = "Device"   // what is missing for the request Name of a ResourceClaim, or the claim Name
 	OtherCondition RemedyKind = "Other"    // what a plugin asks for that says no more
 )
 
-var remedyOrder = []RemedyKind{MoreResource, Uncordon, Label, Tolerate, FreePort, ApartFrom, Companion, Skew, MorePriority, Storage, OtherCondition}
+var remedyOrder = []RemedyKind{MoreResource, Uncordon, Label, Tolerate, FreePort, ApartFrom, Companion, Skew, MorePriority, Storage, Device, OtherCondition}
 
 // Rank orders kinds of remedies; smaller is preferred.
 func (k RemedyKind) Rank() int {

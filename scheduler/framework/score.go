@@ -70,7 +70,7 @@ func (f *Profile) scoreAll(c *Cycle) error {
 }
 
 func (f *Profile) scoreLocal(c *Cycle) {
-	if c.restricted || c.direct {
+	if c.restricted || c.direct || f.isWide(c) {
 		f.scoreDirectly(c)
 		return
 	}
@@ -88,6 +88,16 @@ func (f *Profile) scoreLocal(c *Cycle) {
 		}
 		f.normalize(c, s, f.normalizedWeight[k], f.scratch)
 	}
+}
+
+// isWide tells whether what is known of cells does not hold for a pod's scores.
+func (f *Profile) isWide(c *Cycle) bool {
+	for _, p := range f.wide {
+		if p.Wide(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // baseOf is the sum of a node's local scores that need no normalization; only the node where the pod itself waits may be in no cell.

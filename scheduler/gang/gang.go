@@ -32,6 +32,8 @@ type Want struct {
 	Placed []*framework.Pod
 	// Preempt tells whether pods of lower priority may be made to leave.
 	Preempt bool
+	// Final tells that no more is asked: a member about which there is a question is refused.
+	Final bool
 }
 
 // Placement is a member on a node.
@@ -47,6 +49,8 @@ type Plan struct {
 	Placements []Placement
 	// Settled tells that enough found a place without victims, and that they are counted on their nodes, with all that their plugins reserve.
 	Settled bool
+	// Open tells that there is something to ask before anything is decided; the plan then says nothing else.
+	Open    bool
 	Plugins []string // all who refused a member
 	// Message says why a member found no place, for its user; Refused is that member's index, below 0 if none was refused.
 	Message string
@@ -82,13 +86,23 @@ func (p *Plan) better(o *Plan) bool {
 // Decider decides about groups.
 type Decider struct {
 	Nodes *framework.Nodes
-	// Veto has the last word about a pod for which its profile was asked, whatever that said; nil refuses none.
-	Veto func(c *framework.Cycle) *framework.Status
+	// Ask makes decisions about pods of whom somebody outside must be asked; nil where there is nobody.
+	Ask Asker
 	// Explain turns a refusal into words, while the state is that of the plan; nil means the profile's own words.
 	Explain func(member int, c *framework.Cycle, why *framework.Diagnosis, message string) string
 
 	underway *Plan
 	domain   framework.Bits
+}
+
+// Asker knows what was answered about pods, and collects what is to be asked.
+type Asker interface {
+	// Follow has a decision follow the answer about its pod, if there is one.
+	Follow(c *framework.Cycle)
+	// Open tells whether a decision ended with a question, and keeps it.
+	Open(c *framework.Cycle) bool
+	// Suppose has a decision go on as if the answer were favourable.
+	Suppose(c *framework.Cycle)
 }
 
 // Domain are the nodes that the pods under decision must stay on; nil means that they may go anywhere.
@@ -114,7 +128,7 @@ func (d *Decider) Decide(w *Want) (*Plan, error) {
 		return &Plan{Refused: -1, least: w.Least, Message: fmt.Sprintf("no node has the label %s that its pod group must share", w.Topology)}, nil
 	}
 	best, in, err := d.search(w, domains)
-	if err != nil || best.Settled {
+	if err != nil || best.Settled || best.Open {
 		return best, err
 	}
 	d.domain = in
@@ -123,6 +137,7 @@ func (d *Decider) Decide(w *Want) (*Plan, error) {
 
 // search tries domain after domain, at first without anybody leaving, in the order of the members and, if they are of different sizes, the largest first.
 func (d *Decider) search(w *Want, domains []domain) (best *Plan, in framework.Bits, err error) {
+	hope := newHope(d, w)
 	for _, preempt := range []bool{false, true} {
 		for k, order := range [][]int{inOrder(w), nil} {
 			if k == 1 {
@@ -131,11 +146,15 @@ func (d *Decider) search(w *Want, domains []domain) (best *Plan, in framework.Bi
 				}
 			}
 			choices := 0
+			var open *Plan
 			for i := range domains {
 				if domains[i].hopeless(preempt) && (best != nil || i < len(domains)-1) {
 					continue
 				}
-				d.domain = domains[i].nodes
+				if best != nil && hope.barren(&domains[i], order, preempt) {
+					continue
+				}
+				d.domain = domains[i].nodes(d.Nodes)
 				p, err := d.try(w, order, preempt)
 				if err != nil {
 					return nil, nil, err
@@ -143,12 +162,19 @@ func (d *Decider) search(w *Want, domains []domain) (best *Plan, in framework.Bi
 				if p.Settled {
 					return p, d.domain, nil
 				}
+				if p.Open {
+					open = p
+					continue
+				}
 				if p.better(best) {
 					best, in = p, d.domain
 				}
 				if choices += len(p.Placements) / len(w.Members); choices >= mostChoices {
 					break
 				}
+			}
+			if open != nil {
+				return open, nil, nil
 			}
 			if best.Enough() {
 				return best, in, nil
@@ -175,7 +201,7 @@ func (d *Decider) try(w *Want, order []int, preempt bool) (*Plan, error) {
 			return nil, err
 		}
 	}
-	if p.Settled = len(p.Placements) == len(order) && p.Enough() && len(p.Victims()) == 0; !p.Settled {
+	if p.Settled = len(p.Placements) == len(order) && p.Enough() && len(p.Victims()) == 0 && !p.Open; !p.Settled {
 		d.undo(w, p)
 	}
 	return p, nil
@@ -185,6 +211,12 @@ func (d *Decider) try(w *Want, order []int, preempt bool) (*Plan, error) {
 func (d *Decider) place(w *Want, p *Plan, i int, preempt bool) error {
 	m := w.Members[i]
 	to, c, why, err := d.judge(m)
+	if err == nil && d.Ask != nil && d.Ask.Open(c) && !w.Final {
+		p.Open = true
+		c = m.Profile.Begin(m.Pod)
+		d.Ask.Suppose(c)
+		to, why, err = m.Profile.Decide(c)
+	}
 	if err != nil {
 		return err
 	}
@@ -192,7 +224,7 @@ func (d *Decider) place(w *Want, p *Plan, i int, preempt bool) error {
 	switch {
 	case to != nil:
 		at.Node = to.Node
-	case preempt && d.makeRoom(m, &at, why):
+	case preempt && !p.Open && d.makeRoom(m, &at, why):
 	default:
 		p.refuse(i, why)
 		return nil
@@ -209,15 +241,13 @@ func (d *Decider) place(w *Want, p *Plan, i int, preempt bool) error {
 	return nil
 }
 
-// judge asks a member's profile, and then the veto.
+// judge asks a member's profile, with the answer from outside if there is one.
 func (d *Decider) judge(m Member) (*framework.Decision, *framework.Cycle, *framework.Diagnosis, error) {
 	c := m.Profile.Begin(m.Pod)
-	to, why, err := m.Profile.Decide(c)
-	if err == nil && d.Veto != nil {
-		if status := d.Veto(c); !status.OK() {
-			to, why = nil, &framework.Diagnosis{Nodes: 1, Verdicts: []*framework.Status{status}}
-		}
+	if d.Ask != nil {
+		d.Ask.Follow(c)
 	}
+	to, why, err := m.Profile.Decide(c)
 	return to, c, why, err
 }
 

@@ -77,6 +77,14 @@ func (g gang) Columns(c *framework.Cycle, columns []*framework.Column) ([]*frame
 	return append(columns, c.Nodes.Label(g.groups.Topology(c.Pod)).Column()), true
 }
 
+// Domain implements framework.DomainFilter.
+func (g gang) Domain(c *framework.Cycle) (framework.Bits, *framework.Status) {
+	return g.groups.Domain(c.Pod), elsewhere
+}
+
+// Steady implements framework.SteadyFilter.
+func (gang) Steady() {}
+
 // Shift implements framework.ShiftPlugin: where pods are does not matter to it.
 func (gang) Shift(*framework.Cycle, *framework.Pod, int, int) {}
 

@@ -53,7 +53,7 @@ func Registry() map[string]framework.Factory {
 
 		NodeDeclaredFeatures: newDeclaredFeatures,
 		VolumeRestrictions:   withVolumes(VolumeRestrictions, func(h *framework.Handle) framework.Plugin { return &volumeRestrictions{h} }),
-		NodeVolumeLimits:     withVolumes(NodeVolumeLimits, func(h *framework.Handle) framework.Plugin { return &volumeLimits{h} }),
+		NodeVolumeLimits:     withVolumes(NodeVolumeLimits, func(h *framework.Handle) framework.Plugin { return &volumeLimits{h: h} }),
 		VolumeZone:           withVolumes(VolumeZone, func(h *framework.Handle) framework.Plugin { return &volumeZone{h} }),
 	}
 }

@@ -79,7 +79,7 @@ func (p *preemption) PostFilter(c *framework.Cycle, d *framework.Diagnosis) (str
 	}
 	candidates, verdicts := p.candidates(c, d)
 	if len(candidates) == 0 {
-		none := &framework.Diagnosis{Nodes: d.Nodes, Verdicts: verdicts}
+		none := &framework.Diagnosis{Nodes: d.Nodes, Verdicts: completed(c.Nodes, verdicts)}
 		return "", false, framework.Refuse(framework.Unschedulable, DefaultPreemption, "preemption: "+none.Message())
 	}
 	if p.h.Approve != nil && p.h.Approve(c.Pod, choices(c.Nodes, candidates)) {
@@ -175,10 +175,16 @@ func leaves(o *corev1.Pod) bool {
 
 var notHelpful = framework.Refuse(framework.Unresolvable, DefaultPreemption, "Preemption is not helpful for scheduling")
 
-// candidates tries the nodes where removing pods might help, until there are enough. If there are none, the verdicts say why.
+// candidates tries the nodes where removing pods might help, until there are enough. If there are none, the verdicts say why of those that were tried.
 func (p *preemption) candidates(c *framework.Cycle, d *framework.Diagnosis) (found []*candidate, verdicts []*framework.Status) {
 	hopeful := p.hopeful[:0]
-	for i := range c.Nodes.Valid.All() {
+	within := c.Nodes.Valid
+	if p.h.Groups != nil {
+		if domain := p.h.Groups.Domain(c.Pod); domain != nil { // elsewhere it may not go, whoever leaves
+			within = domain
+		}
+	}
+	for i := range within.All() {
 		if d.PreFilter.Is(framework.Unschedulable) || d.PreFilter == nil && d.Verdicts[i].Is(framework.Unschedulable) {
 			hopeful = append(hopeful, i)
 		}
@@ -211,15 +217,18 @@ func (p *preemption) candidates(c *framework.Cycle, d *framework.Diagnosis) (fou
 		}
 	}
 	p.found = found
-	if len(found) == 0 {
-		verdicts = slices.Grow(verdicts, c.Nodes.Slots())[:c.Nodes.Slots()]
-		for i := range c.Nodes.Valid.All() {
-			if verdicts[i] == nil {
-				verdicts[i] = notHelpful
-			}
+	return found, verdicts
+}
+
+// completed adds the nodes that were not tried.
+func completed(n *framework.Nodes, verdicts []*framework.Status) []*framework.Status {
+	verdicts = slices.Grow(verdicts, n.Slots())[:n.Slots()]
+	for i := range n.Valid.All() {
+		if verdicts[i] == nil {
+			verdicts[i] = notHelpful
 		}
 	}
-	return found, verdicts
+	return verdicts
 }
 
 var noVictims = framework.Refuse(framework.Unresolvable, DefaultPreemption, "No preemption victims found for incoming pod")

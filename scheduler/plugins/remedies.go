@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/yare-project/yare/internal/csimigration"
 	"github.com/yare-project/yare/scheduler/framework"
 )
 
@@ -334,10 +335,18 @@ func (p *volumeBinding) Remedies(c *framework.Cycle, i int, refusal *framework.S
 			v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
 			if !ok {
 				out = append(out, storage(claim.Name, fmt.Sprintf("persistentvolume %s, to which claim %s is bound, back", claim.Spec.VolumeName, claim.Name)))
-			} else if volume.CheckNodeAffinity(v, c.Nodes.Object[i].Labels) != nil {
+			} else if on, err := p.onNode(v, c.Nodes.Object[i]); err != nil || volume.CheckNodeAffinity(on, c.Nodes.Object[i].Labels) != nil {
 				out = append(out, storage(v.Name, fmt.Sprintf("volume %s of claim %s, or a copy of it, where node %s reaches it", v.Name, claim.Name, node)))
 			}
 		}
+		return out
+	}
+	for _, v := range s.volumes {
+		if _, err := p.onNode(v, c.Nodes.Object[i]); err != nil {
+			out = append(out, storage(v.Name, fmt.Sprintf("a source that CSI driver %s can handle in volume %s", csimigration.Driver(csimigration.PluginOf(v)), v.Name)))
+		}
+	}
+	if len(out) > 0 {
 		return out
 	}
 	for _, claim := range s.waiting {

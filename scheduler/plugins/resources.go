@@ -125,6 +125,11 @@ func (p *fit) backed(n *framework.Nodes, resource, i int) bool {
 	return p.devices != nil && n.Allocatable[resource][i] == 0 && p.devices.Backs(n.ResourceName(resource))
 }
 
+// Minds tells whether pods are kept from a node that has not enough of a resource.
+func (p *fit) Minds(resource, i int) bool {
+	return !p.ignores(p.nodes.ResourceName(resource)) && !p.backed(p.nodes, resource, i)
+}
+
 // Epoch implements framework.EpochPlugin.
 func (p *fit) Epoch() uint64 {
 	if p.devices == nil {
@@ -179,11 +184,10 @@ func (p *fit) Score(c *framework.Cycle, i int) int64 {
 	var sum, weights int64
 	for _, w := range p.weights {
 		request := c.Pod.NonZeroRequest(w.resource)
-		capacity := n.Allocatable[w.resource][i]
+		capacity, used := w.on(n, p.devices, i, request)
 		if capacity == 0 || request == 0 && scalar(w.resource) {
 			continue
 		}
-		used := n.Used[w.resource][i]
 		switch w.resource {
 		case framework.CPU:
 			used = n.NonZeroCPU[i]
@@ -203,6 +207,25 @@ func (p *fit) Score(c *framework.Cycle, i int) int64 {
 	}
 	return sum / weights
 }
+
+// on is what node i has of the resource and what of it is in use. Of what a node has nothing by itself, devices count, if a class stands for the resource (KEP-5004).
+func (w *resourceWeight) on(n *framework.Nodes, devices framework.Devices, i int, request int64) (capacity, used int64) {
+	capacity, used = n.Allocatable[w.resource][i], n.Used[w.resource][i]
+	if capacity == 0 && request != 0 && devices != nil && scalar(w.resource) {
+		return devices.Totals(w.name, i, n.Object[i])
+	}
+	return capacity, used
+}
+
+// wide tells whether devices count in the score of a pod: they change without that the node or its pods do.
+func wide(c *framework.Cycle, weights []resourceWeight, devices framework.Devices) bool {
+	return devices != nil && slices.ContainsFunc(weights, func(w resourceWeight) bool {
+		return scalar(w.resource) && c.Pod.Request(w.resource) != 0 && devices.Backs(w.name)
+	})
+}
+
+// Wide implements framework.WideScore.
+func (p *fit) Wide(c *framework.Cycle) bool { return wide(c, p.weights, p.devices) }
 
 // scalar resources count only for pods that ask for them.
 func scalar(resource int) bool { return resource > framework.EphemeralStorage }
@@ -288,7 +311,10 @@ func (p *fit) hasRoom(pod *framework.Pod, i int) bool {
 }
 
 // balanced prefers nodes whose resources would be used evenly.
-type balanced struct{ weights []resourceWeight }
+type balanced struct {
+	weights []resourceWeight
+	devices framework.Devices
+}
 
 func newBalanced(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	var args struct {
@@ -301,13 +327,16 @@ func newBalanced(raw []byte, h *framework.Handle) (framework.Plugin, error) {
 	if err := invalid(BalancedAllocation, checkBalanced(args.Resources)); err != nil {
 		return nil, err
 	}
-	return &balanced{weigh(args.Resources, h.Nodes)}, nil
+	return &balanced{weigh(args.Resources, h.Nodes), h.Devices}, nil
 }
 
 func (*balanced) Name() string                           { return BalancedAllocation }
 func (*balanced) SpecOnly() bool                         { return true }
 func (*balanced) ScoreScope() framework.Scope            { return framework.OnNodePods }
 func (*balanced) Normalization() framework.Normalization { return framework.None }
+
+// Wide implements framework.WideScore.
+func (p *balanced) Wide(c *framework.Cycle) bool { return wide(c, p.weights, p.devices) }
 
 // Score compares the spread of the fractions in use with and without the pod, around 75.
 func (p *balanced) Score(c *framework.Cycle, i int) int64 {
@@ -327,11 +356,11 @@ func (p *balanced) evenness(c *framework.Cycle, i int, with bool) int64 {
 	var sum, squares, first, second float64
 	count := 0
 	for _, w := range p.weights {
-		request, capacity := c.Pod.Request(w.resource), n.Allocatable[w.resource][i]
+		request := c.Pod.Request(w.resource)
+		capacity, used := w.on(n, p.devices, i, request)
 		if capacity == 0 || request == 0 && scalar(w.resource) {
 			continue
 		}
-		used := n.Used[w.resource][i]
 		if with {
 			used += request
 		}
@@ -352,11 +381,11 @@ func (p *balanced) evenness(c *framework.Cycle, i int, with bool) int64 {
 	case count > 2:
 		mean := sum / float64(count)
 		for _, w := range p.weights {
-			request, capacity := c.Pod.Request(w.resource), n.Allocatable[w.resource][i]
+			request := c.Pod.Request(w.resource)
+			capacity, used := w.on(n, p.devices, i, request)
 			if capacity == 0 || request == 0 && scalar(w.resource) {
 				continue
 			}
-			used := n.Used[w.resource][i]
 			if with {
 				used += request
 			}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/yare-project/yare/internal/csimigration"
 	"github.com/yare-project/yare/scheduler/framework"
 )
 
@@ -26,6 +27,7 @@ type volumeBinding struct {
 	h       *framework.Handle
 	timeout time.Duration
 
+	disks    translations
 	mu       sync.Mutex
 	reserved map[string]string // volume to claim: decided, but perhaps not seen in the cache yet
 }
@@ -98,6 +100,7 @@ type podClaims struct {
 
 // bindingPlan is what must be done so that the claims are bound on one node.
 type bindingPlan struct {
+	node      *corev1.Node
 	volumes   []*corev1.PersistentVolume // for claims[i]
 	claims    []*corev1.PersistentVolumeClaim
 	provision []*corev1.PersistentVolumeClaim
@@ -185,27 +188,48 @@ func (p *volumeBinding) Filter(c *framework.Cycle, i int) *framework.Status {
 	if err != nil {
 		return framework.Fail(VolumeBinding, err)
 	}
-	return lackStatus[lacks|s.reach(node)]
+	bound, err := p.reach(s, node)
+	if err != nil {
+		return framework.Refuse(framework.Unresolvable, VolumeBinding, err.Error())
+	}
+	return lackStatus[lacks|bound]
 }
 
-// reach says what is wrong with the bound volumes on a node.
-func (s *podClaims) reach(node *corev1.Node) lack {
+// reach says what is wrong with the bound volumes on a node. The error says why a driver can't handle one.
+func (p *volumeBinding) reach(s *podClaims, node *corev1.Node) (lack, error) {
 	for _, v := range s.volumes {
-		switch {
-		case v == nil:
-			return volumeGone
-		case volume.CheckNodeAffinity(v, node.Labels) != nil:
-			return outOfReach
+		if v == nil {
+			return volumeGone, nil
+		}
+		on, err := p.onNode(v, node)
+		if err != nil {
+			return 0, err
+		}
+		if volume.CheckNodeAffinity(on, node.Labels) != nil {
+			return outOfReach, nil
 		}
 	}
-	return 0
+	return 0, nil
+}
+
+// onNode is a volume as the node takes it: one of an in-tree plugin is the driver's where the node says that it has the driver for it. Elsewhere, and for plugins whose volumes
+// the scheduler does not take for their drivers', its own labels say where it is.
+func (p *volumeBinding) onNode(v *corev1.PersistentVolume, node *corev1.Node) (*corev1.PersistentVolume, error) {
+	plugin := csimigration.PluginOf(v)
+	if !csimigration.Counted(plugin) {
+		return v, nil
+	}
+	if n, ok := p.h.Volumes.Node(node.Name); !ok || !csimigration.OnNode(n, plugin) {
+		return v, nil
+	}
+	return p.disks.of(v)
 }
 
 const annSelectedNode = "volume.kubernetes.io/selected-node"
 
 // plan finds a volume for each waiting claim on a node, or a class that can make one there.
 func (p *volumeBinding) plan(s *podClaims, node *corev1.Node) (*bindingPlan, lack, error) {
-	out := &bindingPlan{}
+	out := &bindingPlan{node: node}
 	if len(s.waiting) == 0 {
 		return out, 0, nil
 	}
@@ -266,7 +290,8 @@ func (p *volumeBinding) listFree(claim *corev1.PersistentVolumeClaim) []*corev1.
 	})
 }
 
-// provisions says what keeps a claim's class from making a volume on a node.
+// provisions says what keeps a claim's class from making a volume on a node. A class that names an in-tree plugin is taken at its word: its topology is in the labels of
+// nodes, not of the driver, and the driver publishes what room it has for classes that name it only.
 func (p *volumeBinding) provisions(claim *corev1.PersistentVolumeClaim, node *corev1.Node) lack {
 	class, ok := p.class(claim)
 	if !ok || class.Provisioner == "" || class.Provisioner == "kubernetes.io/no-provisioner" {
@@ -359,9 +384,33 @@ func (p *volumeBinding) PreBind(ctx context.Context, c *framework.Cycle, node st
 		if written := asked[claim.Name]; written != nil {
 			claim, selected = written, node
 		}
-		if err := p.h.Volumes.WaitBound(ctx, claim, selected); err != nil {
+		err := p.h.Volumes.WaitBound(ctx, claim, selected)
+		if err == nil {
+			err = p.within(claim, s.plan.node)
+		}
+		if err != nil {
 			return framework.Fail(VolumeBinding, fmt.Errorf("binding volumes: %w", err))
 		}
+	}
+	return nil
+}
+
+// within tells of a volume that somebody made or took for a claim where the node does not reach it. The pod is decided on again, and then goes where the volume is.
+func (p *volumeBinding) within(claim *corev1.PersistentVolumeClaim, node *corev1.Node) error {
+	now, ok := p.h.Volumes.Claim(claim.Namespace, claim.Name)
+	if !ok {
+		return nil
+	}
+	v, ok := p.h.Volumes.Volume(now.Spec.VolumeName)
+	if !ok {
+		return nil // not heard of yet; the node will look again
+	}
+	on, err := p.onNode(v, node)
+	if err == nil {
+		err = volume.CheckNodeAffinity(on, node.Labels)
+	}
+	if err != nil {
+		return fmt.Errorf("pv %q node affinity doesn't match node %q: %w", v.Name, node.Name, err)
 	}
 	return nil
 }
@@ -369,11 +418,23 @@ func (p *volumeBinding) PreBind(ctx context.Context, c *framework.Cycle, node st
 // Events implements framework.HintPlugin.
 func (*volumeBinding) Events() framework.EventKind {
 	return framework.ClaimChanged | framework.VolumeChanged | framework.StorageClassChanged | framework.CapacityChanged | framework.NodeAdded | framework.NodeLabels |
-		framework.SelfChanged
+		framework.CSINodeChanged | framework.SelfChanged
 }
 
-// Helps implements framework.HintPlugin.
-func (*volumeBinding) Helps(p *framework.Pod, e *framework.Event) bool { return concernsClaims(p, e) }
+// Helps implements framework.HintPlugin. What a node says about its drivers matters to volumes that may be either the plugin's or the driver's.
+func (p *volumeBinding) Helps(pod *framework.Pod, e *framework.Event) bool {
+	if e.Kind&framework.CSINodeChanged == 0 {
+		return concernsClaims(pod, e)
+	}
+	return slices.ContainsFunc(pod.Volumes, func(name string) bool {
+		claim, ok := p.h.Volumes.Claim(pod.Object.Namespace, name)
+		if !ok || claim.Spec.VolumeName == "" {
+			return false
+		}
+		v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName)
+		return ok && csimigration.Counted(csimigration.PluginOf(v))
+	})
+}
 
 // concernsClaims leaves out events about claims of other pods.
 func concernsClaims(p *framework.Pod, e *framework.Event) bool {

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/volume"
 
+	"github.com/yare-project/yare/internal/csimigration"
 	"github.com/yare-project/yare/scheduler/framework"
 )
 
@@ -11,8 +12,11 @@ import (
 const NodeVolumeLimits = "NodeVolumeLimits"
 
 // volumeLimits keeps pods from nodes that would have more volumes of a CSI driver than the driver can attach there, as the node's CSINode says. What is
-// attached still counts, whether or not a pod uses it.
-type volumeLimits struct{ h *framework.Handle }
+// attached still counts, whether or not a pod uses it. Volumes of in-tree plugins are those of the drivers that took them over.
+type volumeLimits struct {
+	h     *framework.Handle
+	disks translations
+}
 
 var tooManyVolumes = framework.Refuse(framework.Unschedulable, NodeVolumeLimits, "node(s) exceed max volume count")
 
@@ -23,6 +27,11 @@ func (*volumeLimits) FilterScope() framework.Scope { return framework.OnCluster 
 type attachable map[string]string
 
 func (p *volumeLimits) of(pod *framework.Pod, into attachable) {
+	for k := range pod.Disks {
+		if d := &pod.Disks[k]; d.Err == nil && csimigration.Counted(d.Plugin) {
+			into[d.Driver+"/"+d.Handle] = d.Driver
+		}
+	}
 	for _, name := range pod.Volumes {
 		claim, ok := p.h.Volumes.Claim(pod.Object.Namespace, name)
 		if !ok {
@@ -36,22 +45,31 @@ func (p *volumeLimits) of(pod *framework.Pod, into attachable) {
 
 func (p *volumeLimits) driver(claim *corev1.PersistentVolumeClaim) (driver, id string) {
 	if v, ok := p.h.Volumes.Volume(claim.Spec.VolumeName); ok && claim.Spec.VolumeName != "" {
-		if v.Spec.CSI == nil {
-			return "", ""
-		}
-		return v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle
+		return p.disks.handle(v)
 	}
 	name := volume.GetPersistentVolumeClaimClass(claim)
 	class, ok := p.h.Volumes.Class(name)
 	if !ok || name == "" {
 		return "", ""
 	}
-	return class.Provisioner, "claim " + claim.Namespace + "/" + claim.Name
+	driver, id = class.Provisioner, "claim "+claim.Namespace+"/"+claim.Name
+	if of := csimigration.Driver(driver); of != "" {
+		if !csimigration.Counted(driver) {
+			return "", ""
+		}
+		driver = of
+	}
+	return driver, id
 }
 
 func (p *volumeLimits) PreFilter(c *framework.Cycle) *framework.Status {
-	if len(c.Pod.Volumes) == 0 {
+	if len(c.Pod.Volumes) == 0 && len(c.Pod.Disks) == 0 {
 		return skipFilter
+	}
+	for k := range c.Pod.Disks {
+		if d := &c.Pod.Disks[k]; d.Err != nil {
+			return framework.Refuse(framework.Unresolvable, NodeVolumeLimits, d.Err.Error())
+		}
 	}
 	wants := attachable{}
 	if p.of(c.Pod, wants); len(wants) == 0 {
@@ -95,11 +113,18 @@ func (p *volumeLimits) attached(node string, into attachable) {
 		return
 	}
 	for _, a := range p.h.Capacity.Attachments(node) {
-		if a.Spec.Attacher == "" || a.Spec.Source.PersistentVolumeName == nil {
+		if a.Spec.Attacher == "" {
 			continue
 		}
-		if v, ok := p.h.Volumes.Volume(*a.Spec.Source.PersistentVolumeName); ok && v.Spec.CSI != nil {
-			into[a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle] = a.Spec.Attacher
+		if s := a.Spec.Source.InlineVolumeSpec; s != nil && s.CSI != nil {
+			into[a.Spec.Attacher+"/"+s.CSI.VolumeHandle] = a.Spec.Attacher
+		}
+		if name := a.Spec.Source.PersistentVolumeName; name != nil {
+			if v, ok := p.h.Volumes.Volume(*name); ok {
+				if _, id := p.disks.handle(v); id != "" {
+					into[a.Spec.Attacher+"/"+id] = a.Spec.Attacher
+				}
+			}
 		}
 	}
 }
@@ -126,7 +151,7 @@ func (*volumeLimits) Events() framework.EventKind {
 
 func (*volumeLimits) Helps(p *framework.Pod, e *framework.Event) bool {
 	if e.Pod != nil {
-		return len(e.Pod.Volumes) > 0
+		return len(e.Pod.Volumes) > 0 || len(e.Pod.Disks) > 0
 	}
 	return concernsClaims(p, e)
 }

@@ -11,8 +11,11 @@ import (
 
 // Remedies says of which driver's volumes there are too many.
 func (p *volumeLimits) Remedies(c *framework.Cycle, i int, _ *framework.Status) []framework.Remedy {
+	if i < 0 {
+		return diskRemedies(c.Pod)
+	}
 	wants, ok := c.Get(NodeVolumeLimits).(attachable)
-	if !ok || i < 0 {
+	if !ok {
 		return nil
 	}
 	node := c.Nodes.Name[i]

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -204,6 +205,29 @@ func TestEachClaimGetsTheSmallestVolume(t *testing.T) {
 	}
 	if d, _, err := profile.Decide(second); err != nil || d == nil {
 		t.Errorf("what was given back is not free: %v %v", d, err)
+	}
+}
+
+// TestPodIsNotBoundWhereItsNewVolumeIsNot has a provisioner make a volume elsewhere than it was asked to.
+func TestPodIsNotBoundWhereItsNewVolumeIsNot(t *testing.T) {
+	f := storageCluster(t)
+	b := f.make(VolumeBinding, "").(*volumeBinding)
+	profile := f.profile(b)
+	for zoneOfVolume, want := range map[string]string{"2": `pv "made" node affinity doesn't match node "a"`, "1": ""} {
+		f.claim("c", "late", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Annotations["volume.kubernetes.io/selected-node"] = "a" })
+		c := profile.Begin(f.pod("p", mounts("c")))
+		if d, _, err := profile.Decide(c); err != nil || d == nil || d.Node != "a" {
+			t.Fatal(d, err)
+		}
+		if s := b.Reserve(c, "a"); !s.OK() {
+			t.Fatal(s.Message())
+		}
+		f.volume("made", "late", "1Gi", at(zone, zoneOfVolume))
+		f.claim("c", "late", "1Gi", boundTo("made"))
+		got := b.PreBind(t.Context(), c, "a")
+		if got.OK() != (want == "") || !strings.Contains(got.Message(), want) {
+			t.Errorf("with the volume in zone %s: %q, want %q", zoneOfVolume, got.Message(), want)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -22,6 +23,8 @@ type Driver struct {
 	registerapi.UnsafeRegistrationServer
 
 	name     string
+	socket   string
+	versions []string
 	devices  func(claim *drav1.Claim) []*drav1.Device
 	server   *grpc.Server
 	notified chan *registerapi.RegistrationStatus
@@ -30,24 +33,58 @@ type Driver struct {
 	prepared map[string]bool // by claim uid
 	calls    []string
 	fault    string
+	faults   map[string]string // by claim name
+	held     chan struct{}     // nil: calls are answered at once
+	asked    chan struct{}     // closed at the next call
 	health   []*healthv1alpha1.DeviceHealth
 	changed  chan struct{} // closed at the next change of health
 }
 
+// Options are what a driver may do otherwise than most.
+type Options struct {
+	// Versions are the services that it says it serves; default v1. Of v1 and v1beta1 it serves those that are named.
+	Versions []string
+	// Socket is its name in the folder; default NAME-reg.sock.
+	Socket string
+	// Silent drivers have no service for the health of devices.
+	Silent bool
+}
+
 // Start serves a driver of a name by a socket in dir, which a node agent watches. devices says what a claim is given.
 func Start(dir, name string, devices func(claim *drav1.Claim) []*drav1.Device) (*Driver, error) {
-	d := &Driver{name: name, devices: devices, server: grpc.NewServer(), prepared: map[string]bool{}, notified: make(chan *registerapi.RegistrationStatus, 16),
-		changed: make(chan struct{})}
-	listener, err := net.Listen("unix", filepath.Join(dir, name+"-reg.sock"))
+	return StartWith(dir, name, devices, Options{})
+}
+
+// StartWith is Start with options.
+func StartWith(dir, name string, devices func(claim *drav1.Claim) []*drav1.Device, o Options) (*Driver, error) {
+	if o.Socket == "" {
+		o.Socket = name + "-reg.sock"
+	}
+	if o.Versions == nil {
+		o.Versions = []string{drav1.DRAPluginService}
+	}
+	d := &Driver{name: name, socket: filepath.Join(dir, o.Socket), versions: o.Versions, devices: devices, server: grpc.NewServer(), prepared: map[string]bool{},
+		notified: make(chan *registerapi.RegistrationStatus, 16), changed: make(chan struct{}), faults: map[string]string{}, asked: make(chan struct{})}
+	listener, err := net.Listen("unix", d.socket)
 	if err != nil {
 		return nil, err
 	}
 	registerapi.RegisterRegistrationServer(d.server, d)
-	drav1.RegisterDRAPluginServer(d.server, d)
-	healthv1alpha1.RegisterDRAResourceHealthServer(d.server, d)
+	if slices.Contains(o.Versions, drav1.DRAPluginService) {
+		drav1.RegisterDRAPluginServer(d.server, d)
+	}
+	if slices.Contains(o.Versions, drav1beta1.DRAPluginService) {
+		drav1beta1.RegisterDRAPluginServer(d.server, drav1beta1.V1ServerWrapper{DRAPluginServer: d})
+	}
+	if !o.Silent {
+		healthv1alpha1.RegisterDRAResourceHealthServer(d.server, d)
+	}
 	go func() { _ = d.server.Serve(listener) }()
 	return d, nil
 }
+
+// Socket is where the driver is reached.
+func (d *Driver) Socket() string { return d.socket }
 
 // Stop ends the driver; its socket goes.
 func (d *Driver) Stop() { d.server.Stop() }
@@ -60,6 +97,75 @@ func (d *Driver) Fail(fault string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fault
+}
+
+// FailClaim makes the driver refuse one claim by name; empty ends that.
+func (d *Driver) FailClaim(claim, fault string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults[claim] = fault
+}
+
+// Hang makes the driver answer nothing until release is called, or the caller gives up.
+func (d *Driver) Hang() (release func()) {
+	held := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.held = held
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.held == held {
+			d.held = nil
+			close(held)
+		}
+	}
+}
+
+// hear writes down what was asked, and waits while the driver hangs.
+func (d *Driver) hear(ctx context.Context, verb string, claims []*drav1.Claim) error {
+	d.mu.Lock()
+	for _, c := range claims {
+		d.calls = append(d.calls, fmt.Sprintf("%s %s/%s", verb, c.Namespace, c.Name))
+	}
+	close(d.asked)
+	d.asked = make(chan struct{})
+	held := d.held
+	d.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// faultFor is why a claim is refused; empty: it is not. d.mu is held.
+func (d *Driver) faultFor(claim string) string {
+	if f := d.faults[claim]; f != "" {
+		return f
+	}
+	return d.fault
+}
+
+// Await waits until the driver was asked something that Calls has, as "prepare default/claim".
+func (d *Driver) Await(ctx context.Context, call string) error {
+	for {
+		d.mu.Lock()
+		known, asked := slices.Contains(d.calls, call), d.asked
+		d.mu.Unlock()
+		if known {
+			return nil
+		}
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			return fmt.Errorf("driver %s was not asked to %s: it was asked %v", d.name, call, d.Calls())
+		}
+	}
 }
 
 // Tell says of a device how it is.
@@ -109,7 +215,7 @@ func (d *Driver) Calls() []string {
 
 // GetInfo implements registerapi.RegistrationServer.
 func (d *Driver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: d.name, SupportedVersions: []string{drav1.DRAPluginService}}, nil
+	return &registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: d.name, SupportedVersions: d.versions}, nil
 }
 
 // NotifyRegistrationStatus implements registerapi.RegistrationServer.
@@ -122,14 +228,16 @@ func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registerapi.Regi
 }
 
 // NodePrepareResources implements drav1.DRAPluginServer.
-func (d *Driver) NodePrepareResources(_ context.Context, r *drav1.NodePrepareResourcesRequest) (*drav1.NodePrepareResourcesResponse, error) {
+func (d *Driver) NodePrepareResources(ctx context.Context, r *drav1.NodePrepareResourcesRequest) (*drav1.NodePrepareResourcesResponse, error) {
+	if err := d.hear(ctx, "prepare", r.Claims); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := &drav1.NodePrepareResourcesResponse{Claims: map[string]*drav1.NodePrepareResourceResponse{}}
 	for _, c := range r.Claims {
-		d.calls = append(d.calls, fmt.Sprintf("prepare %s/%s", c.Namespace, c.Name))
-		if d.fault != "" {
-			out.Claims[c.Uid] = &drav1.NodePrepareResourceResponse{Error: d.fault}
+		if fault := d.faultFor(c.Name); fault != "" {
+			out.Claims[c.Uid] = &drav1.NodePrepareResourceResponse{Error: fault}
 			continue
 		}
 		d.prepared[c.Uid] = true
@@ -139,14 +247,16 @@ func (d *Driver) NodePrepareResources(_ context.Context, r *drav1.NodePrepareRes
 }
 
 // NodeUnprepareResources implements drav1.DRAPluginServer.
-func (d *Driver) NodeUnprepareResources(_ context.Context, r *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
+func (d *Driver) NodeUnprepareResources(ctx context.Context, r *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
+	if err := d.hear(ctx, "unprepare", r.Claims); err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := &drav1.NodeUnprepareResourcesResponse{Claims: map[string]*drav1.NodeUnprepareResourceResponse{}}
 	for _, c := range r.Claims {
-		d.calls = append(d.calls, fmt.Sprintf("unprepare %s/%s", c.Namespace, c.Name))
-		if d.fault != "" {
-			out.Claims[c.Uid] = &drav1.NodeUnprepareResourceResponse{Error: d.fault}
+		if fault := d.faultFor(c.Name); fault != "" {
+			out.Claims[c.Uid] = &drav1.NodeUnprepareResourceResponse{Error: fault}
 			continue
 		}
 		delete(d.prepared, c.Uid)
