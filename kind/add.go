@@ -243,7 +243,7 @@ func (e eraser[T]) scale(s *Scale[T]) *ErasedScale {
 }
 
 func (e eraser[T]) sub(s Sub[T]) ErasedSub {
-	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Also: s.Also, Named: s.Named, BodyNamed: s.BodyNamed, NoPatch: s.NoPatch,
+	out := ErasedSub{Name: s.Name, Body: s.Body, New: s.New, Methods: slices.Clone(s.Methods), Verb: s.Verb, Also: s.Also, Named: s.Named, Older: s.Older, BodyNamed: s.BodyNamed, NoPatch: s.NoPatch,
 		Replace: e.two(s.Replace), Validate: e.check(s.Validate)}
 	if s.Create != nil {
 		out.Create = func(ctx context.Context, env Env, parent Object, body runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {

@@ -169,7 +169,8 @@ type ErasedSub struct {
 	Verb     string
 	Also     string
 	Named    bool
-	// BodyNamed is that of Sub.
+	// Older and BodyNamed are those of Sub.
+	Older     []schema.GroupVersion
 	BodyNamed bool
 	NoPatch   bool
 }

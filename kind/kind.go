@@ -233,6 +233,8 @@ type Sub[T any] struct {
 	// Named says that the name in the URL of a Connect may be scheme:name:port or name:port (proxy). The engine takes it apart, looks name up,
 	// authorizes for name (or for the name as the URL spells it), and hands scheme and port to Connect in the context: [WithVia], [ViaOf].
 	Named bool
+	// Older are further versions that the body may be of; they have the same fields.
+	Older []schema.GroupVersion
 	// BodyNamed says that the body of a Create names its object itself, as Create checks. Any other body is given the name in the URL.
 	BodyNamed bool
 	// NoPatch limits a Replace to updates: it can be neither read nor patched.
@@ -241,6 +243,7 @@ type Sub[T any] struct {
 
 // Target is where a Connect goes.
 type Target struct {
+	// URL is nil where there is nothing to connect to and no fault in it: the answer is empty (204).
 	URL *url.URL
 	// Node says that the backend is a node agent: it is called with the API server's client certificate and its certificate is
 	// checked against the cluster's CA under this server name.

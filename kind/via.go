@@ -17,3 +17,14 @@ func ViaOf(ctx context.Context) Via {
 	via, _ := ctx.Value(viaKey{}).(Via)
 	return via
 }
+
+type dryKey struct{}
+
+// WithDryRun returns a context for Answer of a [Def] that is only to say what it would answer.
+func WithDryRun(ctx context.Context) context.Context { return context.WithValue(ctx, dryKey{}, true) }
+
+// DryRun tells a context of WithDryRun.
+func DryRun(ctx context.Context) bool {
+	dry, _ := ctx.Value(dryKey{}).(bool)
+	return dry
+}

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // Truncate bounds what is written. Zero bounds nothing.
@@ -51,9 +53,9 @@ func marshal(e *auditv1.Event) ([]byte, error) {
 		}
 		quoted := *e
 		quoted.RequestObject, quoted.ResponseObject = asJSON(e.RequestObject), asJSON(e.ResponseObject)
-		return json.Marshal(&quoted)
+		return jsonwrite.Marshal(&quoted)
 	}
-	return json.Marshal(e)
+	return jsonwrite.Marshal(e)
 }
 
 func asJSON(body *runtime.Unknown) *runtime.Unknown {

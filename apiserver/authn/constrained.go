@@ -34,20 +34,22 @@ func (c *Constrained) ImpersonationConstraint() string { return c.verb }
 
 // mode is one of the ways.
 type mode struct {
+	// name is empty for the old right.
 	name string
-	// suits tells whether the mode is for this pair.
+	// suits tells whether the mode is for this pair; nil is for all.
 	suits func(wanted *impersonation, who user.Info) bool
 	// any asks for the right to every name, and as a user without particulars: for a right that is not to depend on them.
 	any bool
 }
 
-var modes = []mode{
+var modes = []*mode{
 	{name: "associated-node", any: true, suits: func(w *impersonation, who user.Info) bool {
 		return w.nameOnly() && w.node() != "" && runsOn(who) == w.node()
 	}},
 	{name: "arbitrary-node", suits: func(w *impersonation, _ user.Info) bool { return w.nameOnly() && w.node() != "" }},
 	{name: "serviceaccount", suits: func(w *impersonation, _ user.Info) bool { return w.nameOnly() && w.account != "" }},
 	{name: "user-info", suits: func(w *impersonation, _ user.Info) bool { return w.node() == "" && w.account == "" }},
+	{},
 }
 
 func (w *impersonation) nameOnly() bool {
@@ -74,37 +76,27 @@ func runsOn(who user.Info) string {
 	return ""
 }
 
-// impersonateConstrained returns nil if no mode allows it. The error, then, is of a mode in which the request is allowed and the user is not.
-func impersonateConstrained(ctx context.Context, w impersonation, request Question, who user.Info, a authorizer.Authorizer) (user.Info, error) {
-	var refusal error
-	var on authorizer.AttributesRecord
-	for i := range modes {
-		m := &modes[i]
-		if !m.suits(&w, who) {
-			continue
+// try returns the user, or the refusal.
+func (m *mode) try(ctx context.Context, t *attempt) (user.Info, error) {
+	if m.name == "" {
+		if err := allowedAll(ctx, t.authorizer, t.who, checksOf(t.wanted).all()); err != nil {
+			return nil, err
 		}
-		if on.User == nil {
-			on = request.Attributes()
-			on.User = who
-		}
-		asking := who
-		if m.any {
-			asking = withoutParticulars(who)
-		}
-		question := on
-		question.Verb = "impersonate-on:" + m.name + ":" + on.Verb
-		if allowedAll(ctx, a, asking, []authorizer.AttributesRecord{question}) != nil {
-			continue
-		}
-		err := m.whom(ctx, &w, asking, a)
-		if err == nil {
-			return m.complete(w), nil
-		}
-		if refusal == nil {
-			refusal = err
-		}
+		return completeImpersonation(t.wanted), nil
 	}
-	return nil, refusal
+	asking := t.who
+	if m.any {
+		asking = withoutParticulars(t.who)
+	}
+	question := t.attributes()
+	question.Verb = "impersonate-on:" + m.name + ":" + question.Verb
+	if err := allowedAll(ctx, t.authorizer, asking, []authorizer.AttributesRecord{question}); err != nil {
+		return nil, err
+	}
+	if err := m.whom(ctx, &t.wanted, asking, t.authorizer); err != nil {
+		return nil, err
+	}
+	return m.complete(t.wanted), nil
 }
 
 // withoutParticulars keeps of a user's extra fields the keys only.
@@ -117,50 +109,90 @@ func withoutParticulars(who user.Info) user.Info {
 // whom asks for each part of the wanted user.
 func (m *mode) whom(ctx context.Context, w *impersonation, who user.Info, a authorizer.Authorizer) error {
 	checks := m.checks(w)
-	if attributes, why := forbiddenPart(w, checks[0]); why != "" {
-		attributes.User = who
-		return authz.Forbidden(attributes, why)
+	if err := allowedAll(ctx, a, who, checks.name); err != nil {
+		return err
+	}
+	if attributes, why := forbiddenGroups(w); why != "" {
+		return m.never(attributes, who, why)
+	}
+	if err := allowedMany(ctx, a, who, checks.groups); err != nil {
+		return err
+	}
+	if attributes, why := forbiddenExtra(w); why != "" {
+		return m.never(attributes, who, why)
+	}
+	return allowedMany(ctx, a, who, checks.extra)
+}
+
+// many are so many questions that the right to all names is asked for first, as Kubernetes does.
+const many = 4
+
+func allowedMany(ctx context.Context, a authorizer.Authorizer, who user.Info, checks []authorizer.AttributesRecord) error {
+	if len(checks) >= many {
+		every := checks[0]
+		every.Name = "*"
+		if every.Subresource != "" {
+			every.Subresource = "*"
+		}
+		if allowedAll(ctx, a, who, []authorizer.AttributesRecord{every}) == nil {
+			return nil
+		}
 	}
 	return allowedAll(ctx, a, who, checks)
 }
 
 // checks are those of old impersonation with the mode's verb; users and groups are of the group authentication.k8s.io here.
-func (m *mode) checks(w *impersonation) []authorizer.AttributesRecord {
-	out := impersonationChecks(*w)
+func (m *mode) checks(w *impersonation) *impersonationChecks {
+	out := checksOf(*w)
 	if node := w.node(); node != "" {
-		out[0].Resource, out[0].Name = "nodes", node
+		out.name[0].Resource, out.name[0].Name = "nodes", node
 		if m.any {
-			out[0].Name = "*"
+			out.name[0].Name = "*"
 		}
 	}
-	for i := range out {
-		out[i].Verb = "impersonate:" + m.name
-		out[i].APIGroup = authenticationv1.GroupName
+	for _, list := range [][]authorizer.AttributesRecord{out.name, out.groups, out.extra} {
+		for i := range list {
+			list[i].Verb = "impersonate:" + m.name
+			list[i].APIGroup = authenticationv1.GroupName
+		}
 	}
 	return out
 }
 
-// forbiddenPart finds what nobody may be in this way.
-func forbiddenPart(w *impersonation, template authorizer.AttributesRecord) (authorizer.AttributesRecord, string) {
-	template.Namespace, template.Name = "", ""
-	template.Resource = "groups"
+// never is the refusal of what nobody may be in this way.
+func (m *mode) never(attributes authorizer.AttributesRecord, who user.Info, why string) error {
+	attributes.User, attributes.Verb = who, "impersonate:"+m.name
+	attributes.APIGroup, attributes.APIVersion, attributes.ResourceRequest = authenticationv1.GroupName, "v1", true
+	return authz.Forbidden(attributes, why)
+}
+
+func forbiddenGroups(w *impersonation) (authorizer.AttributesRecord, string) {
 	switch {
 	case slices.Contains(w.Groups, ""):
-		return template, "impersonating the empty string group is not allowed"
+		return authorizer.AttributesRecord{Resource: "groups"}, "impersonating the empty string group is not allowed"
 	case slices.Contains(w.Groups, user.SystemPrivilegedGroup):
-		template.Name = user.SystemPrivilegedGroup
-		return template, "impersonating the system:masters group is not allowed"
+		return authorizer.AttributesRecord{Resource: "groups", Name: user.SystemPrivilegedGroup}, "impersonating the system:masters group is not allowed"
 	}
-	template.Resource = "userextras"
+	return authorizer.AttributesRecord{}, ""
+}
+
+func forbiddenExtra(w *impersonation) (authorizer.AttributesRecord, string) {
+	extra := authorizer.AttributesRecord{Resource: "userextras"}
 	for _, key := range slices.Sorted(maps.Keys(w.Extra)) {
+		if key == "" {
+			return extra, "impersonating the empty string key in extra is not allowed"
+		}
 		if err := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); err != nil {
-			return template, fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
+			return extra, fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
+		}
+		if key != strings.ToLower(key) { // a letter that was escaped in the header
+			return extra, fmt.Sprintf("impersonating a non-lowercase key in extra is not allowed: %q", key)
 		}
 		if slices.Contains(w.Extra[key], "") {
-			return template, "impersonating the empty string value in extra is not allowed"
+			return extra, "impersonating the empty string value in extra is not allowed"
 		}
 	}
-	return template, ""
+	return extra, ""
 }
 
 func (m *mode) complete(w impersonation) user.Info {

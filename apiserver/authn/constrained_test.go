@@ -67,10 +67,10 @@ func TestConstrainedImpersonation(t *testing.T) {
 		"own node":                 {agent, headers("User", "system:node:n1"), []string{onOwn, "impersonate:associated-node nodes *"}, "system:node:n1 [system:nodes system:authenticated] impersonate:associated-node", ""},
 		"the old right":            {human, headers("User", "bob"), []string{"impersonate users bob"}, "bob [system:authenticated]", ""},
 		"node by the old right":    {human, headers("User", "system:node:n2"), []string{"impersonate users system:node:n2"}, "system:node:n2 [system:authenticated]", ""},
-		"whom, but not for this":   {human, headers("User", "bob"), []string{"impersonate-on:user-info:get pods ns/-", "impersonate:user-info users bob"}, "", `cannot impersonate resource "users"`},
+		"whom, but not for this":   {human, headers("User", "bob"), []string{"impersonate-on:user-info:get pods ns/-", "impersonate:user-info users bob"}, "", `pods is forbidden: User "me" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"`},
 		"this, but not as bob":     {human, headers("User", "bob"), []string{onUser, "impersonate:user-info users joe"}, "", `cannot impersonate:user-info resource "users" in API group "authentication.k8s.io"`},
-		"not in that namespace":    {human, headers("User", "bob"), []string{"impersonate-on:user-info:list pods other/-", "impersonate:user-info users bob"}, "", `cannot impersonate resource "users"`},
-		"the right of another way": {human, headers("User", "bob"), []string{onAccount, "impersonate:serviceaccount users bob"}, "", `cannot impersonate resource "users"`},
+		"not in that namespace":    {human, headers("User", "bob"), []string{"impersonate-on:user-info:list pods other/-", "impersonate:user-info users bob"}, "", `pods is forbidden: User "me" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"`},
+		"the right of another way": {human, headers("User", "bob"), []string{onAccount, "impersonate:serviceaccount users bob"}, "", `pods is forbidden: User "me" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"`},
 		"old right of the group":   {human, headers("User", "bob", "Group", "dev"), []string{onUser, "impersonate:user-info users bob", "impersonate groups dev"}, "", `cannot impersonate:user-info resource "groups"`},
 		"masters, never":           {human, headers("User", "bob", "Group", "system:masters"), []string{onUser, "impersonate:user-info users bob", "impersonate:user-info groups system:masters"}, "", "impersonating the system:masters group is not allowed"},
 		"empty group":              {human, headers("User", "bob", "Group", ""), []string{onUser, "impersonate:user-info users bob", "impersonate:user-info groups -"}, "", "impersonating the empty string group is not allowed"},
@@ -78,23 +78,23 @@ func TestConstrainedImpersonation(t *testing.T) {
 		"empty extra":              {human, headers("User", "bob", "Extra-Acme.com%2fa", ""), []string{onUser, "impersonate:user-info users bob", "impersonate:user-info userextras/acme.com/a -"}, "", "impersonating the empty string value in extra is not allowed"},
 		"another extra":            {human, headers("User", "bob", "Extra-Acme.com%2fa", "c"), []string{onUser, "impersonate:user-info users bob", "impersonate:user-info userextras/acme.com/a b"}, "", `resource "userextras/acme.com/a"`},
 		"another uid":              {human, headers("User", "bob", "Uid", "8"), []string{onUser, "impersonate:user-info users bob", "impersonate:user-info uids 7"}, "", `resource "uids"`},
-		"account as a user":        {human, headers("User", "system:serviceaccount:ns:web"), []string{onUser, "impersonate:user-info users system:serviceaccount:ns:web"}, "", `resource "serviceaccounts"`},
+		"account as a user":        {human, headers("User", "system:serviceaccount:ns:web"), []string{onUser, "impersonate:user-info users system:serviceaccount:ns:web"}, "", `pods is forbidden: User "me" cannot impersonate-on:serviceaccount:list resource "pods" in API group "" in the namespace "ns"`},
 		"account with a group":     {human, headers("User", "system:serviceaccount:ns:web", "Group", "dev"), []string{onAccount, "impersonate:serviceaccount serviceaccounts ns/web", "impersonate:serviceaccount groups dev"}, "", `cannot impersonate resource "serviceaccounts"`},
 		"account elsewhere":        {human, headers("User", "system:serviceaccount:ns:web"), []string{onAccount, "impersonate:serviceaccount serviceaccounts other/web"}, "", `cannot impersonate:serviceaccount resource "serviceaccounts"`},
-		"node as a user":           {human, headers("User", "system:node:n2"), []string{onUser, "impersonate:user-info users system:node:n2"}, "", `resource "users"`},
+		"node as a user":           {human, headers("User", "system:node:n2"), []string{onUser, "impersonate:user-info users system:node:n2"}, "", `pods is forbidden: User "me" cannot impersonate-on:arbitrary-node:list resource "pods" in API group "" in the namespace "ns"`},
 		"node with a group":        {human, headers("User", "system:node:n2", "Group", "x"), []string{onNode, "impersonate:arbitrary-node nodes n2"}, "", `cannot impersonate resource "users"`},
-		"another node":             {agent, headers("User", "system:node:n2"), []string{onOwn, "impersonate:associated-node nodes *"}, "", `cannot impersonate resource "users"`},
+		"another node":             {agent, headers("User", "system:node:n2"), []string{onOwn, "impersonate:associated-node nodes *"}, "", `pods is forbidden: User "system:serviceaccount:kube-system:agent" cannot impersonate-on:arbitrary-node:list resource "pods" in API group "" in the namespace "ns"`},
 		"own node by its name":     {agent, headers("User", "system:node:n1"), []string{onOwn, "impersonate:associated-node nodes n1"}, "", `cannot impersonate:associated-node resource "nodes"`},
-		"a human's node":           {human, headers("User", "system:node:n1"), []string{onOwn, "impersonate:associated-node nodes *"}, "", `cannot impersonate resource "users"`},
-		"no node's name":           {human, headers("User", "system:node:N 2"), []string{onNode, "impersonate:arbitrary-node nodes N 2"}, "", `cannot impersonate resource "users"`},
-		"nothing":                  {human, headers("User", "bob"), nil, "", `users "bob" is forbidden: User "me" cannot impersonate resource "users" in API group "" at the cluster scope`},
+		"a human's node":           {human, headers("User", "system:node:n1"), []string{onOwn, "impersonate:associated-node nodes *"}, "", `pods is forbidden: User "me" cannot impersonate-on:arbitrary-node:list resource "pods" in API group "" in the namespace "ns"`},
+		"no node's name":           {human, headers("User", "system:node:N 2"), []string{onNode, "impersonate:arbitrary-node nodes N 2"}, "", `pods is forbidden: User "me" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"`},
+		"nothing":                  {human, headers("User", "bob"), nil, "", `pods is forbidden: User "me" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := http.Header{"Accept": {"x"}}
 			for i := 0; i < len(test.headers); i += 2 {
 				h.Add("Impersonate-"+test.headers[i], test.headers[i+1])
 			}
-			got, did, err := Impersonate(context.Background(), h, test.who, rights(test.rights...), question{Verb: "list", Resource: "pods", Namespace: "ns", ResourceRequest: true})
+			got, did, err := NewImpersonator().Impersonate(context.Background(), h, test.who, rights(test.rights...), question{Verb: "list", Resource: "pods", Namespace: "ns", ResourceRequest: true})
 			if test.refusal != "" {
 				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.refusal) || got != nil {
 					t.Errorf("got %v, %v", got, err)
@@ -128,7 +128,7 @@ func TestARightToTheOwnNodeDependsOnNoParticulars(t *testing.T) {
 		return authorizer.DecisionAllow, "", nil
 	})
 	h := http.Header{"Impersonate-User": {"system:node:n1"}}
-	if _, ok, err := Impersonate(context.Background(), h, agent, allow, question{Verb: "get", Path: "/healthz"}); !ok || err != nil || asked != 2 {
+	if _, ok, err := NewImpersonator().Impersonate(context.Background(), h, agent, allow, question{Verb: "get", Path: "/healthz"}); !ok || err != nil || asked != 2 {
 		t.Error(ok, err, asked)
 	}
 }
@@ -136,7 +136,8 @@ func TestARightToTheOwnNodeDependsOnNoParticulars(t *testing.T) {
 func TestNobodyImpersonatedCostsNothing(t *testing.T) {
 	h := http.Header{"Accept": {"x"}, "User-Agent": {"y"}}
 	who := &user.DefaultInfo{Name: "me"}
-	if n := testing.AllocsPerRun(100, func() { _, _, _ = Impersonate(context.Background(), h, who, nil, nil) }); n != 0 {
+	i := NewImpersonator()
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = i.Impersonate(context.Background(), h, who, nil, nil) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

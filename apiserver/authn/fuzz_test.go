@@ -138,7 +138,7 @@ func FuzzImpersonation(f *testing.F) {
 		if key != "" {
 			h["Impersonate-Extra-"+key] = []string{value}
 		}
-		as, did, err := Impersonate(context.Background(), h, me, allow, question{Verb: "get", Path: "/"})
+		as, did, err := NewImpersonator().Impersonate(context.Background(), h, me, allow, question{Verb: "get", Path: "/"})
 		if err != nil || !did {
 			if err == nil && as.GetName() != "me" {
 				t.Errorf("nobody was impersonated, and it became %v", as)

@@ -3,9 +3,10 @@ package authn
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"maps"
 	"net/http"
 	"slices"
-	"sort"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/utils/lru"
 
 	"github.com/yare-project/yare/apiserver/authz"
 )
@@ -22,12 +24,25 @@ type Question interface {
 	Attributes() authorizer.AttributesRecord
 }
 
+// remembered is how many users' ways to impersonate are kept, as in Kubernetes.
+const remembered = 10_000
+
+// Impersonator judges who may act as whom. It is safe for concurrent use.
+type Impersonator struct {
+	// last is the mode by which each user impersonated last, by a digest of the name.
+	last *lru.Cache
+}
+
+// NewImpersonator returns one that has seen nobody yet.
+func NewImpersonator() *Impersonator { return &Impersonator{lru.New(remembered)} }
+
 // Impersonate returns the user as whom a request shall act by its Impersonate-* headers, after who was found to be allowed each part of
 // it. It returns who and false when nobody is impersonated. The headers are removed. The error is an *apierrors.StatusError.
 //
 // The right may be the old one, verb "impersonate", which holds for every request, or one of those of constrained impersonation (KEP-5284), which hold for
-// chosen requests: see modes. The constrained ones are tried first. The refusal that is told is that of the mode which came furthest.
-func Impersonate(ctx context.Context, h http.Header, who user.Info, a authorizer.Authorizer, request Question) (user.Info, bool, error) {
+// chosen requests: see modes. The mode by which who impersonated last is tried first, then the others, the old right last. The refusal that is told is
+// that of the first which is for such a user. All of this is as in Kubernetes.
+func (i *Impersonator) Impersonate(ctx context.Context, h http.Header, who user.Info, a authorizer.Authorizer, request Question) (user.Info, bool, error) {
 	if !impersonates(h) {
 		return who, false, nil
 	}
@@ -35,19 +50,66 @@ func Impersonate(ctx context.Context, h http.Header, who user.Info, a authorizer
 	if err != nil || !asked {
 		return who, false, err
 	}
-	as, err := impersonateConstrained(ctx, wanted, request, who, a)
-	if as == nil {
-		if e := allowedAll(ctx, a, who, impersonationChecks(wanted)); e == nil {
-			as, err = completeImpersonation(wanted), nil
-		} else if err == nil {
-			err = e
-		}
-	}
+	as, err := i.decide(ctx, &attempt{wanted: wanted, request: request, who: who, authorizer: a})
 	if err != nil {
 		return nil, false, err
 	}
 	stripImpersonation(h)
 	return as, true, nil
+}
+
+func (i *Impersonator) decide(ctx context.Context, t *attempt) (user.Info, error) {
+	key := digest(t.who.GetName())
+	order := modes
+	last, known := i.last.Get(key)
+	if known {
+		m := last.(*mode)
+		order = append([]*mode{m}, slices.DeleteFunc(slices.Clone(modes), func(other *mode) bool { return other == m })...)
+	}
+	var refusal error
+	for _, m := range order {
+		if m.suits != nil && !m.suits(&t.wanted, t.who) {
+			continue
+		}
+		as, err := m.try(ctx, t)
+		if err == nil {
+			if !known || last != m {
+				i.last.Add(key, m)
+			}
+			return as, nil
+		}
+		if refusal == nil {
+			refusal = err
+		}
+	}
+	return nil, refusal
+}
+
+// digest bounds what is kept of a name. Two of one digest would only change the order in which modes are tried.
+func digest(name string) [16]byte {
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(name))
+	return [16]byte(h.Sum(nil))
+}
+
+// attempt is a request that asks to act as somebody else.
+type attempt struct {
+	wanted     impersonation
+	request    Question
+	who        user.Info
+	authorizer authorizer.Authorizer
+
+	on *authorizer.AttributesRecord
+}
+
+// attributes are those of the request, with the user who really makes it.
+func (t *attempt) attributes() authorizer.AttributesRecord {
+	if t.on == nil {
+		on := t.request.Attributes()
+		on.User = t.who
+		t.on = &on
+	}
+	return *t.on
 }
 
 // impersonates tells whether there is any of the headers.
@@ -88,17 +150,18 @@ func readImpersonation(h http.Header) (impersonation, bool, error) {
 	w.Name = h.Get(authenticationv1.ImpersonateUserHeader)
 	w.UID = h.Get(authenticationv1.ImpersonateUIDHeader)
 	w.Groups = slices.Clone(h.Values(authenticationv1.ImpersonateGroupHeader))
-	w.Extra = map[string][]string{}
 	for name, values := range h {
 		if key, ok := strings.CutPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix); ok {
+			if w.Extra == nil {
+				w.Extra = map[string][]string{}
+			}
 			key = unescape(strings.ToLower(key))
 			w.Extra[key] = append(w.Extra[key], values...)
 		}
 	}
 	if w.Name == "" {
 		if w.UID != "" || len(w.Groups) > 0 || len(w.Extra) > 0 {
-			return w, false, apierrors.NewBadRequest(fmt.Sprintf("requested groups %q, uid %q and extra %q without impersonating a user: set %s too",
-				w.Groups, w.UID, w.Extra, authenticationv1.ImpersonateUserHeader))
+			return w, false, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", &w.DefaultInfo))
 		}
 		return w, false, nil
 	}
@@ -108,33 +171,39 @@ func readImpersonation(h http.Header) (impersonation, bool, error) {
 	return w, true, nil
 }
 
-// impersonationChecks lists what must be allowed, in a fixed order.
-func impersonationChecks(w impersonation) []authorizer.AttributesRecord {
+// impersonationChecks are what must be allowed, in Kubernetes' order.
+type impersonationChecks struct {
+	name          []authorizer.AttributesRecord // and the UID
+	groups, extra []authorizer.AttributesRecord
+}
+
+func (c *impersonationChecks) all() []authorizer.AttributesRecord {
+	return slices.Concat(c.name, c.groups, c.extra)
+}
+
+func checksOf(w impersonation) *impersonationChecks {
 	check := func(group, version, resource, sub, namespace, name string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{Verb: "impersonate", APIGroup: group, APIVersion: version, Resource: resource, Subresource: sub,
 			Namespace: namespace, Name: name, ResourceRequest: true}
 	}
-	out := []authorizer.AttributesRecord{check("", "v1", "users", "", "", w.Name)}
+	var out impersonationChecks
 	if w.account != "" {
-		out[0] = check("", "v1", "serviceaccounts", "", w.namespace, w.account)
-	}
-	for _, g := range w.Groups {
-		out = append(out, check("", "v1", "groups", "", "", g))
-	}
-	keys := make([]string, 0, len(w.Extra))
-	for k := range w.Extra {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
-		for _, v := range w.Extra[k] {
-			out = append(out, check(authenticationv1.GroupName, "v1", "userextras", k, "", v))
-		}
+		out.name = append(out.name, check("", "v1", "serviceaccounts", "", w.namespace, w.account))
+	} else {
+		out.name = append(out.name, check("", "v1", "users", "", "", w.Name))
 	}
 	if w.UID != "" {
-		out = append(out, check(authenticationv1.GroupName, "v1", "uids", "", "", w.UID))
+		out.name = append(out.name, check(authenticationv1.GroupName, "v1", "uids", "", "", w.UID))
 	}
-	return out
+	for _, g := range w.Groups {
+		out.groups = append(out.groups, check("", "v1", "groups", "", "", g))
+	}
+	for _, k := range slices.Sorted(maps.Keys(w.Extra)) {
+		for _, v := range w.Extra[k] {
+			out.extra = append(out.extra, check(authenticationv1.GroupName, "v1", "userextras", k, "", v))
+		}
+	}
+	return &out
 }
 
 // completeImpersonation adds the groups that follow from who the user is.

@@ -266,7 +266,12 @@ func TestImpersonation(t *testing.T) {
 			for i := 0; i < len(test.headers); i += 2 {
 				h.Add(test.headers[i], test.headers[i+1])
 			}
-			got, did, err := Impersonate(context.Background(), h, me, allow(test.allowed...), question{Verb: "list", Resource: "pods", Namespace: "ns", ResourceRequest: true})
+			i := NewImpersonator()
+			// Somebody who has used the old right is told of that one.
+			if _, _, err := i.Impersonate(context.Background(), http.Header{"Impersonate-User": {"known"}}, me, allow("users///known"), question{Verb: "get", Path: "/"}); err != nil {
+				t.Fatal(err)
+			}
+			got, did, err := i.Impersonate(context.Background(), h, me, allow(test.allowed...), question{Verb: "list", Resource: "pods", Namespace: "ns", ResourceRequest: true})
 			if test.refusal != "" {
 				if err == nil || !strings.Contains(err.Error(), test.refusal) || !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 					t.Errorf("got %v, %v", got, err)

@@ -1,6 +1,8 @@
 package authz
 
 import (
+	"fmt"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -20,18 +22,22 @@ func (r *RBAC) setBinding(namespace, name string, subjects []rbacv1.Subject, ref
 		return // validation refuses such a binding; if one is there, it grants nothing
 	}
 	holders := make([]subject, 0, len(subjects))
+	source := fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of %s %q to ", name, ref.Kind, ref.Name)
+	if namespace != "" {
+		source = fmt.Sprintf("RBAC: allowed by RoleBinding %q of %s %q to ", name+"/"+namespace, ref.Kind, ref.Name)
+	}
 	for _, s := range subjects {
 		holder, ok := subjectOf(s, namespace)
 		if !ok {
 			continue
 		}
 		holders = append(holders, holder)
-		r.grant(holder, namespace, name, key)
+		r.grant(holder, namespace, name, given{key, source + describe(s, namespace)})
 	}
 	r.bound[types.NamespacedName{Namespace: namespace, Name: name}] = holders
 }
 
-func (r *RBAC) grant(s subject, namespace, binding string, role types.NamespacedName) {
+func (r *RBAC) grant(s subject, namespace, binding string, role given) {
 	g := r.grants[s]
 	if g == nil {
 		g = &grants{}
@@ -39,16 +45,16 @@ func (r *RBAC) grant(s subject, namespace, binding string, role types.Namespaced
 	}
 	if namespace == "" {
 		if g.cluster == nil {
-			g.cluster = map[string]types.NamespacedName{}
+			g.cluster = map[string]given{}
 		}
 		g.cluster[binding] = role
 		return
 	}
 	if g.namespaced == nil {
-		g.namespaced = map[string]map[string]types.NamespacedName{}
+		g.namespaced = map[string]map[string]given{}
 	}
 	if g.namespaced[namespace] == nil {
-		g.namespaced[namespace] = map[string]types.NamespacedName{}
+		g.namespaced[namespace] = map[string]given{}
 	}
 	g.namespaced[namespace][binding] = role
 }
@@ -71,6 +77,17 @@ func (r *RBAC) forget(namespace, name string) {
 		}
 	}
 	delete(r.bound, key)
+}
+
+// describe names a subject as the reason of a decision does.
+func describe(s rbacv1.Subject, namespace string) string {
+	if s.Kind != rbacv1.ServiceAccountKind {
+		return fmt.Sprintf("%s %q", s.Kind, s.Name)
+	}
+	if s.Namespace != "" {
+		namespace = s.Namespace
+	}
+	return fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+namespace)
 }
 
 // subjectOf is who a binding's subject is to authentication.

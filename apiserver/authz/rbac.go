@@ -44,9 +44,15 @@ type subject struct {
 
 // grants are the roles given to one subject, by binding.
 type grants struct {
-	cluster map[string]types.NamespacedName
+	cluster map[string]given
 	// namespaced is by the namespace of the binding, then its name.
-	namespaced map[string]map[string]types.NamespacedName
+	namespaced map[string]map[string]given
+}
+
+// given is a role that a binding gives, with the reason of what it allows.
+type given struct {
+	role   types.NamespacedName
+	reason string
 }
 
 var (
@@ -123,7 +129,7 @@ func (r *RBAC) setRole(o *rbacv1.Role, gone bool) {
 	r.rules[key] = o.Rules
 }
 
-// Authorize allows what one of the user's rules allows; it never denies. An error with no opinion names the roles that bindings ask
+// Authorize allows what one of the user's rules allows, and says by which binding; it never denies. An error with no opinion names the roles that bindings ask
 // for and that are missing.
 func (r *RBAC) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	who := a.GetUser()
@@ -132,13 +138,15 @@ func (r *RBAC) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 	}
 	request := roles.RequestOf(a)
 	var missing []error
-	allowed := false
-	r.visit(who, a.GetNamespace(), func(rule *rbacv1.PolicyRule) bool {
-		allowed = request.AllowedBy(rule)
+	allowed, reason := false, ""
+	r.visit(who, a.GetNamespace(), func(rule *rbacv1.PolicyRule, why string) bool {
+		if allowed = request.AllowedBy(rule); allowed {
+			reason = why
+		}
 		return !allowed
 	}, func(err error) { missing = append(missing, err) })
 	if allowed {
-		return authorizer.DecisionAllow, "", nil
+		return authorizer.DecisionAllow, reason, nil
 	}
 	if err := utilerrors.NewAggregate(missing); err != nil {
 		return authorizer.DecisionNoOpinion, "RBAC: " + err.Error(), nil
@@ -151,7 +159,7 @@ func (r *RBAC) RulesFor(_ context.Context, who user.Info, namespace string) ([]a
 	var resources []authorizer.ResourceRuleInfo
 	var others []authorizer.NonResourceRuleInfo
 	var errs []error
-	r.visit(who, namespace, func(rule *rbacv1.PolicyRule) bool {
+	r.visit(who, namespace, func(rule *rbacv1.PolicyRule, _ string) bool {
 		if len(rule.Resources) > 0 {
 			resources = append(resources, &authorizer.DefaultResourceRuleInfo{
 				Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
@@ -164,20 +172,20 @@ func (r *RBAC) RulesFor(_ context.Context, who user.Info, namespace string) ([]a
 	return resources, others, len(errs) > 0, utilerrors.NewAggregate(errs)
 }
 
-// visit shows the user's rules until yield returns false.
-func (r *RBAC) visit(who user.Info, namespace string, yield func(*rbacv1.PolicyRule) bool, missing func(error)) {
+// visit shows the user's rules, each with the binding that gives it, until yield returns false.
+func (r *RBAC) visit(who user.Info, namespace string, yield func(rule *rbacv1.PolicyRule, why string) bool, missing func(error)) {
 	r.ready()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	show := func(given map[string]types.NamespacedName) bool {
-		for _, key := range given {
-			rules, ok := r.rules[key]
+	show := func(all map[string]given) bool {
+		for _, by := range all {
+			rules, ok := r.rules[by.role]
 			if !ok {
-				missing(missingRole(key))
+				missing(missingRole(by.role))
 				continue
 			}
 			for i := range rules {
-				if !yield(&rules[i]) {
+				if !yield(&rules[i], by.reason) {
 					return false
 				}
 			}

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/yare-project/yare/apiserver/matching"
 	"github.com/yare-project/yare/apiserver/measure"
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // mutator is a MutatingAdmissionPolicy, compiled when first needed.
@@ -121,7 +121,7 @@ func patched(obj runtime.Object, value any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := json.Marshal(obj)
+	doc, err := jsonwrite.Marshal(obj)
 	if err != nil {
 		return nil, err
 	}

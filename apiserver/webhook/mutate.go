@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // Mutation is one request's way through the mutating webhooks: once, and once more through those that ask for it if something changed since.
@@ -140,7 +141,7 @@ func (h *hook) patch(r *matching.Request, t matching.Target, patch jsonpatch.Pat
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	doc, err := json.Marshal(shown.VersionedObject)
+	doc, err := jsonwrite.Marshal(shown.VersionedObject)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/yare-project/yare/apiserver/matching"
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // question is a review to be sent.
@@ -56,12 +57,12 @@ func encode(r *matching.Request, t matching.Target, version string) (*question, 
 		if o.from == nil {
 			continue
 		}
-		if o.to.Raw, err = json.Marshal(o.from); err != nil {
+		if o.to.Raw, err = jsonwrite.Marshal(o.from); err != nil {
 			return nil, err
 		}
 	}
 	// v1beta1's request has the same fields as v1's, so one document serves both.
-	body, err := json.Marshal(&admissionv1.AdmissionReview{
+	body, err := jsonwrite.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.GroupName + "/" + version, Kind: "AdmissionReview"}, Request: request})
 	return &question{uid: request.UID, version: version, body: body}, err
 }

@@ -5,8 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/csv"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +53,31 @@ type gate struct {
 
 var masters = &user.DefaultInfo{Name: "system:admin", Groups: []string{user.SystemPrivilegedGroup}}
 
+// users are those of a token file.
+func users(t *testing.T) []authn.StaticToken {
+	t.Helper()
+	file, err := os.Open("testdata/users.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := csv.NewReader(file)
+	lines.FieldsPerRecord = -1
+	records, err := lines.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []authn.StaticToken
+	for _, r := range records {
+		who := &user.DefaultInfo{Name: r[1], UID: r[2]}
+		if len(r) > 3 {
+			who.Groups = strings.Split(r[3], ",")
+		}
+		out = append(out, authn.StaticToken{Token: r[0], User: who})
+	}
+	return out
+}
+
 func newGate(t *testing.T) *gate {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +87,7 @@ func newGate(t *testing.T) *gate {
 	}
 	objects := &lookup{}
 	who, err := authn.New(authn.Config{TokenKey: key, Issuer: "https://yare", Audiences: []string{"https://yare"}, Lookup: objects, Anonymous: true, Log: quiet,
-		StaticTokens: []authn.StaticToken{{Token: "root", User: masters}}})
+		StaticTokens: users(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +95,7 @@ func newGate(t *testing.T) *gate {
 	allow := authz.New(nodes, rbac)
 	mutators, validators := admission.Default()
 	store := mem.New(mem.Config{})
-	server, err := apiserver.New(apiserver.Config{Store: store, Groups: kinds.Groups(), Authenticator: who, Authorizer: allow, Impersonate: authn.Impersonate,
+	server, err := apiserver.New(apiserver.Config{Store: store, Groups: kinds.Groups(), Authenticator: who, Authorizer: allow, Impersonate: authn.NewImpersonator().Impersonate,
 		Rules: allow, Tokens: who, Issuer: who.Tokens, Mutators: mutators, Validators: validators, Settings: kind.Settings{ClusterDomain: "cluster.local"}, Log: quiet})
 	if err != nil {
 		t.Fatal(err)

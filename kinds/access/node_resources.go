@@ -2,7 +2,6 @@ package access
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,27 +70,32 @@ func judgeServiceAccount(_ string, a authorizer.Attributes) verdict {
 	return ifRelated(serviceAccounts, a)
 }
 
-// ownObject allows reading and writing the object that has the node's name. On create the name is not known yet: NodeRestriction looks.
+// ownVerbs are what a node may do with the object that has its name.
+var ownVerbs = []string{"get", "create", "update", "patch", "delete"}
+
+// ownObject allows it. On create the name is not known yet: NodeRestriction looks.
 func ownObject(what, node string, a authorizer.Attributes) verdict {
-	verb := a.GetVerb()
-	if !slices.Contains([]string{"get", "create", "update", "patch", "delete"}, verb) {
-		return refuse("can only get, create, update, patch, or delete a %s", what)
-	}
-	if verb != "create" && a.GetName() != node {
-		return refuse("can only access %s with the same name as the requesting node", strings.TrimPrefix(what, "a "))
+	if a.GetVerb() != "create" && a.GetName() != node {
+		return refuse("can only access %s with the same name as the requesting node", what)
 	}
 	return grant()
 }
 
 func judgeLease(node string, a authorizer.Attributes) verdict {
-	if a.GetNamespace() != corev1.NamespaceNodeLease {
+	switch {
+	case !slices.Contains(ownVerbs, a.GetVerb()):
+		return refuse("can only get, create, update, patch, or delete a node lease")
+	case a.GetNamespace() != corev1.NamespaceNodeLease:
 		return refuse("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
 	return ownObject("node lease", node, a)
 }
 
 func judgeCSINode(node string, a authorizer.Attributes) verdict {
-	if a.GetSubresource() != "" {
+	switch {
+	case !slices.Contains(ownVerbs, a.GetVerb()):
+		return refuse("can only get, create, update, patch, or delete a CSINode")
+	case a.GetSubresource() != "":
 		return refuse("cannot authorize CSINode subresources")
 	}
 	return ownObject("CSINode", node, a)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -28,16 +29,24 @@ const (
 	schedulingGroup = "scheduling.k8s.io"
 )
 
-// allow makes a rule of words: the verbs, the groups ("core" is the group without a name) and the resources, each list separated by blanks.
+// allow makes a rule of words: the verbs, the groups ("core" is the group without a name) and the resources, each list separated by blanks. As in
+// Kubernetes' default roles, each list of the rule is sorted.
 func allow(verbs, groups, resources string) rbacv1.PolicyRule {
-	r := rbacv1.PolicyRule{Verbs: strings.Fields(verbs), Resources: strings.Fields(resources)}
+	r := rbacv1.PolicyRule{Verbs: sorted(verbs), Resources: sorted(resources)}
 	for _, g := range strings.Fields(groups) {
 		if g == core {
 			g = ""
 		}
 		r.APIGroups = append(r.APIGroups, g)
 	}
+	slices.Sort(r.APIGroups)
 	return r
+}
+
+func sorted(words string) []string {
+	out := strings.Fields(words)
+	slices.Sort(out)
+	return out
 }
 
 // named narrows a rule to objects of these names.
@@ -48,7 +57,7 @@ func named(r rbacv1.PolicyRule, names ...string) rbacv1.PolicyRule {
 
 // urls makes a rule for paths that are no resources.
 func urls(verbs, paths string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(paths)}
+	return rbacv1.PolicyRule{Verbs: sorted(verbs), NonResourceURLs: sorted(paths)}
 }
 
 func writeEvents() rbacv1.PolicyRule { return allow("create patch update", events, "events") }

@@ -65,6 +65,7 @@ func TestWhatANodeMayNotDo(t *testing.T) {
 	mine.Spec.Volumes = []corev1.Volume{
 		{Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}, {ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault"}}}}}},
 		{Name: "csi", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "driver"}}},
+		{Name: "disk", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}},
 	}
 	world := func() *fake.Env {
 		env := world()
@@ -73,6 +74,8 @@ func TestWhatANodeMayNotDo(t *testing.T) {
 		env.Put("", "nodes", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u-n1"}})
 		env.Put("", "namespaces", &corev1.Namespace{ObjectMeta: meta("", "kube-node-lease")})
 		env.Put(storagev1.GroupName, "csidrivers", &storagev1.CSIDriver{ObjectMeta: meta("", "driver"), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "storage"}}}})
+		env.Put(storagev1.GroupName, "csidrivers", &storagev1.CSIDriver{ObjectMeta: meta("", "ebs.csi.aws.com"), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "cloud"}}}})
+		env.Put(storagev1.GroupName, "csidrivers", &storagev1.CSIDriver{ObjectMeta: meta("", "disk.csi.azure.com"), Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "other cloud"}}}})
 		env.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetVerb() == "request-serviceaccounts-token-audience" && a.GetResource() == "granted" {
 				return authorizer.DecisionAllow, "", nil
@@ -172,6 +175,8 @@ func TestWhatANodeMayNotDo(t *testing.T) {
 		"token for its pod":            {token(tokenFor("Pod", "mine", "u-mine")), ""},
 		"token for an asked audience":  {token(tokenFor("Pod", "mine", "u-mine", "vault")), ""},
 		"token for a CSI driver":       {token(tokenFor("Pod", "mine", "u-mine", "storage")), ""},
+		"token for a moved driver":     {token(tokenFor("Pod", "mine", "u-mine", "cloud")), ""},
+		"token for a driver unused":    {token(tokenFor("Pod", "mine", "u-mine", "other cloud")), `audience "other cloud" not found in pod spec volume`},
 		"token for a granted audience": {token(tokenFor("Pod", "mine", "u-mine", "granted")), ""},
 		"token for any audience":       {token(tokenFor("Pod", "mine", "u-mine", "bank")), `audience "bank" not found in pod spec volume`},
 		"token for two audiences":      {token(tokenFor("Pod", "mine", "u-mine", "vault", "storage")), "node may only request 0 or 1 audiences"},

@@ -13,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/diff"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
 	"github.com/yare-project/yare/kind"
@@ -21,12 +22,13 @@ import (
 )
 
 // nodeRestriction confines what a node agent writes to its own objects and the pods bound to it. The Node authorizer, which sees no
-// objects, has let the request through on the condition that this plugin looks.
+// objects, has let the request through on the condition that this plugin looks. It changes nothing, and looks at what the node sent, before later
+// plugins and webhooks put in what the node may not (a taint, a protected label), and before validation.
 type nodeRestriction struct{}
 
 func (nodeRestriction) Name() string { return "NodeRestriction" }
 
-func (nodeRestriction) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
+func (nodeRestriction) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
 	name, isNode := access.NodeOf(r.User)
 	if !isNode || r.Operation == admissionv1.Connect {
 		return nil
@@ -47,7 +49,7 @@ func (nodeRestriction) Validate(ctx context.Context, env kind.Env, r *kind.Admis
 	case schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}:
 		return n.lease()
 	case schema.GroupResource{Group: storagev1.GroupName, Resource: "csinodes"}:
-		if nameOf(r) != name {
+		if ownName(r) != name {
 			return forbid(r, "can only access CSINode with the same name as the requesting node")
 		}
 	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
@@ -56,6 +58,14 @@ func (nodeRestriction) Validate(ctx context.Context, env kind.Env, r *kind.Admis
 		return n.certificate()
 	}
 	return nil
+}
+
+// ownName is the name that an object has or is to have. One that is to be generated is nobody's.
+func ownName(r *kind.AdmissionRequest) string {
+	if r.Ref.Name == "" && r.Object != nil {
+		return r.Object.GetName()
+	}
+	return r.Ref.Name
 }
 
 // nodeRequest is a request of the node.
@@ -70,7 +80,7 @@ func (n nodeRequest) lease() error {
 	if n.Ref.Namespace != corev1.NamespaceNodeLease {
 		return forbid(n.AdmissionRequest, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
-	if nameOf(n.AdmissionRequest) != n.node {
+	if ownName(n.AdmissionRequest) != n.node {
 		return forbid(n.AdmissionRequest, "can only access node lease with the same name as the requesting node")
 	}
 	return nil
@@ -123,8 +133,8 @@ func (n nodeRequest) claim() error {
 	if n.Operation != admissionv1.Update || !ok || !ok2 {
 		return forbid(n.AdmissionRequest, "unexpected operation %q", n.Operation)
 	}
-	if !equality.Semantic.DeepEqual(withoutProgress(old), withoutProgress(claim)) {
-		return forbid(n.AdmissionRequest, "node %q is not allowed to update fields other than status.capacity, status.conditions and status.allocatedResources", n.node)
+	if !equality.Semantic.DeepEqual(withoutProgress(old), withoutProgress(claim)) { // in Kubernetes' words
+		return forbid(n.AdmissionRequest, "node %q is not allowed to update fields other than status.quantity and status.conditions: %v", n.node, diff.Diff(withoutProgress(old), withoutProgress(claim)))
 	}
 	return nil
 }
@@ -139,7 +149,7 @@ func withoutProgress(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeCl
 
 // own lets a node register and update itself, but not steer work to itself by taints or protected labels.
 func (n nodeRequest) own() error {
-	if name := nameOf(n.AdmissionRequest); name != n.node {
+	if name := ownName(n.AdmissionRequest); name != n.node {
 		return forbid(n.AdmissionRequest, "node %q is not allowed to modify node %q", n.node, name)
 	}
 	node, ok := n.Object.(*corev1.Node)
@@ -148,7 +158,7 @@ func (n nodeRequest) own() error {
 	}
 	if n.Operation == admissionv1.Create {
 		if node.Spec.ConfigSource != nil {
-			return forbid(n.AdmissionRequest, "node %q is not allowed to create nodes with a non-nil configSource", n.node)
+			return forbid(n.AdmissionRequest, "node %q is not allowed to create pods with a non-nil configSource", n.node)
 		}
 		if labels := protectedLabels(changedLabels(node.Labels, nil)); len(labels) > 0 {
 			return forbid(n.AdmissionRequest, "node %q is not allowed to set the following labels: %s", n.node, strings.Join(labels, ", "))

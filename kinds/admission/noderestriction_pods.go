@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/yare-project/yare/internal/csimigration"
 	"github.com/yare-project/yare/kinds/access"
 )
 
@@ -99,7 +100,7 @@ func (n nodeRequest) ownedByNode(pod *corev1.Pod) error {
 		return notFoundOr(n.AdmissionRequest, err)
 	}
 	if owner.UID != node.UID {
-		return forbid(n.AdmissionRequest, "node %s UID mismatch: expected %s got %s", n.node, node.UID, owner.UID)
+		return forbid(n.AdmissionRequest, "node %s UID mismatch: expected %s got %s", n.node, owner.UID, node.UID)
 	}
 	return nil
 }
@@ -116,11 +117,13 @@ func apiReference(pod *corev1.Pod) string {
 		return "configmaps"
 	case len(pod.Spec.ResourceClaims) > 0 || len(refs.ResourceClaims) > 0:
 		return "resourceclaims"
-	case len(refs.Claims) > 0:
-		return "persistentvolumeclaims"
 	}
 	for _, v := range pod.Spec.Volumes {
 		switch {
+		case v.PersistentVolumeClaim != nil:
+			return "persistentvolumeclaims"
+		case v.Ephemeral != nil:
+			return "persistentvolumeclaims (via ephemeral volumes)"
 		case v.CSI != nil:
 			return "csidrivers (via CSI volumes)"
 		case v.Glusterfs != nil:
@@ -230,7 +233,7 @@ func (n nodeRequest) volumeAsks(pod *corev1.Pod, v *corev1.Volume, audience stri
 	return err == nil && slices.ContainsFunc(d.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience })
 }
 
-// driver is the CSI driver of a volume, found through its claim and persistent volume if need be.
+// driver is the CSI driver of a volume, found through its claim and persistent volume if need be. A volume of an in-tree plugin that was moved to CSI has one, too.
 func (n nodeRequest) driver(pod *corev1.Pod, v *corev1.Volume) string {
 	name := ""
 	switch {
@@ -241,15 +244,18 @@ func (n nodeRequest) driver(pod *corev1.Pod, v *corev1.Volume) string {
 	case v.Ephemeral != nil:
 		name = pod.Name + "-" + v.Name
 	default:
-		return ""
+		return csimigration.Driver(csimigration.PluginOfInline(v))
 	}
 	claim, err := get[*corev1.PersistentVolumeClaim](n.ctx, n.env, "", "persistentvolumeclaims", pod.Namespace, name)
 	if err != nil || claim.Spec.VolumeName == "" {
 		return ""
 	}
 	volume, err := get[*corev1.PersistentVolume](n.ctx, n.env, "", "persistentvolumes", "", claim.Spec.VolumeName)
-	if err != nil || volume.Spec.CSI == nil {
+	if err != nil {
 		return ""
+	}
+	if volume.Spec.CSI == nil {
+		return csimigration.Driver(csimigration.PluginOf(volume))
 	}
 	return volume.Spec.CSI.Driver
 }

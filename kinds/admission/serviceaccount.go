@@ -37,8 +37,11 @@ func (serviceAccount) Name() string { return "ServiceAccount" }
 
 func (s serviceAccount) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
 	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || !on(r, "", "pods", admissionv1.Create) || isMirror(pod) {
+	if !ok || !on(r, "", "pods", admissionv1.Create) {
 		return nil
+	}
+	if isMirror(pod) {
+		return validateMirror(r, pod)
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount

@@ -81,7 +81,7 @@ func plugins(cfg Config, s settings) []plugin {
 		{name: "LimitPodHardAntiAffinityTopology", off: true, validator: hardAntiAffinity{}},
 		{name: "LimitRanger", mutator: limitRanger{}, validator: limitRanger{}},
 		{name: "ServiceAccount", mutator: account, validator: account},
-		{name: "NodeRestriction", validator: nodeRestriction{}},
+		{name: "NodeRestriction", mutator: nodeRestriction{}},
 		{name: "TaintNodesByCondition", mutator: newNodeTaint{}},
 		{name: "AlwaysPullImages", off: true, mutator: alwaysPull{}, validator: alwaysPull{}},
 		{name: "ImagePolicyWebhook", off: true, validator: s.images},
@@ -146,5 +146,5 @@ func Build(cfg Config) ([]kind.Mutator, []kind.Validator, error) {
 	if !cfg.Choice.Runs("ResourceQuota", false) {
 		validators = append(validators, standing...)
 	}
-	return append(mutators, certificateRequester{}), validators, nil
+	return append(mutators, certificateRequester{}, rbac.Escalation{}), validators, nil
 }

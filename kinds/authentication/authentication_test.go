@@ -33,12 +33,16 @@ func TestTokenReview(t *testing.T) {
 		if token == "good" {
 			return ann, audiences, true, nil
 		}
+		if token == "unknown" {
+			return nil, nil, false, nil
+		}
 		return nil, nil, false, errors.New("no good")
 	}}
 	info := authenticationv1.UserInfo{Username: "ann", UID: "7", Groups: []string{"dev"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	for token, want := range map[string]authenticationv1.TokenReviewStatus{
-		"good": {Authenticated: true, User: info, Audiences: []string{"a"}},
-		"bad":  {Error: "no good"},
+		"good":    {Authenticated: true, User: info, Audiences: []string{"a"}},
+		"bad":     {Error: "no good"},
+		"unknown": {Error: "invalid bearer token"},
 	} {
 		in := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"a"}},
 			Status: authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "root"}}}

@@ -27,7 +27,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	SpecWithout:    []string{"NodeName"},
 	Subs: []kind.Sub[corev1.Pod]{
 		{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, Create: createBinding, BodyNamed: true},
-		{Name: "eviction", Body: evictionKind, New: newEviction, Create: evict, BodyNamed: true},
+		{Name: "eviction", Body: evictionKind, Older: olderEvictions, New: newEviction, Create: evict, BodyNamed: true},
 		{Name: "ephemeralcontainers", Replace: replaceEphemeralContainers, Validate: validateEphemeralContainersUpdate},
 		{Name: "resize", Replace: replaceResources, Validate: validatePodResize},
 		{Name: "log", New: func() runtime.Object { return &corev1.PodLogOptions{} }, Connect: podLog, Methods: []string{"GET"}, Verb: "get"},

@@ -26,7 +26,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Binding]{
 		if b.Name == "" {
 			return nil, apierrors.NewBadRequest("Name parameter required.")
 		}
-		return b, bind(ctx, env, b.Namespace, b.Name, b, false)
+		return b, bind(ctx, env, b.Namespace, b.Name, b, kind.DryRun(ctx))
 	},
 })
 

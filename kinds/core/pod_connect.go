@@ -28,6 +28,9 @@ func podLog(ctx context.Context, env kind.Env, pod *corev1.Pod, _ string, query 
 	if err != nil {
 		return kind.Target{}, err
 	}
+	if pod.Spec.NodeName == "" { // nothing has been logged yet
+		return kind.Target{}, nil
+	}
 	target, err := agentTarget(ctx, env, pod, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), out)
 	target.InsecureTLS = isTrue(query.Get("insecureSkipTLSVerifyBackend"))
 	target.Stream = out.Get("follow") != ""
@@ -82,6 +85,9 @@ func logQuery(pod string, in url.Values) (url.Values, error) {
 
 // podExec is where a command is run in a container.
 func podExec(ctx context.Context, env kind.Env, pod *corev1.Pod, _ string, query url.Values) (kind.Target, error) {
+	if _, err := containerOf(pod, query.Get("container")); err != nil {
+		return kind.Target{}, err
+	}
 	out := streamQuery(query)
 	out["command"] = query["command"]
 	if len(out["command"]) == 0 {

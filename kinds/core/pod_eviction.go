@@ -20,6 +20,7 @@ import (
 
 var (
 	evictionKind   = policyv1.SchemeGroupVersion.WithKind("Eviction")
+	olderEvictions = []schema.GroupVersion{{Group: policyv1.GroupName, Version: "v1beta1"}}
 	budgetResource = schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudgets"}
 )
 

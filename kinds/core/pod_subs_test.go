@@ -47,12 +47,18 @@ func storedPod(t *testing.T, env *fake.Env) *corev1.Pod {
 func TestBinding(t *testing.T) {
 	pod := newPod(func(p *corev1.Pod) { p.Status.NominatedNodeName = "n9" })
 	env := envWith(pod)
-	body := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{"a": "b"}, Labels: map[string]string{"zone": "z1"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	body := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{"a": "b"}, Labels: map[string]string{"zone": "z1"}}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
 	if _, err := createBinding(t.Context(), env, pod, body, metav1.CreateOptions{DryRun: []string{"All"}}); err != nil {
 		t.Fatal(err)
 	}
 	if storedPod(t, env).Spec.NodeName != "" {
 		t.Fatal("a dry run bound the pod")
+	}
+	if _, err := kindOf(t, "Binding").Answer(kind.WithDryRun(t.Context()), env, body.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if storedPod(t, env).Spec.NodeName != "" {
+		t.Fatal("a dry run by the older path bound the pod")
 	}
 	if _, err := createBinding(t.Context(), env, pod, body, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -228,7 +234,9 @@ func TestConnectTargets(t *testing.T) {
 		"log unknown":    {podLog, nil, "container=x", "container x is not valid for pod web"},
 		"log negative":   {podLog, nil, "tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"},
 		"log two starts": {podLog, nil, "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z", "at most one of `sinceTime` or `sinceSeconds` may be specified"},
-		"log no node":    {podLog, func(p *corev1.Pod) {}, "", "pod web does not have a host assigned"},
+		"log no node":    {podLog, func(p *corev1.Pod) {}, "", ""},
+		"exec no node":   {podExec, func(p *corev1.Pod) {}, "command=sh", "pod web does not have a host assigned"},
+		"exec which":     {podExec, two, "", "a container name must be specified for pod web, choose one of: [main side]"},
 		"exec":           {podExec, nil, "command=sh&command=-c&command=a%20b&stdin=true&stdout=true&tty=false", "https://192.0.2.7:12345/exec/default/web/main?command=sh&command=-c&command=a+b&input=1&output=1"},
 		"exec nothing":   {podExec, nil, "stdout=true", "you must specify at least one command for the container"},
 		"attach":         {podAttach, nil, "stdout=1&stderr=1&tty=1", "https://192.0.2.7:12345/attach/default/web/main?error=1&output=1&tty=1"},
@@ -251,7 +259,8 @@ func TestConnectTargets(t *testing.T) {
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
-		case target.URL.String() != c.want:
+		case target.URL == nil && c.want == "":
+		case target.URL == nil || target.URL.String() != c.want:
 			t.Errorf("%s: %s\nwant %s", name, target.URL, c.want)
 		}
 	}

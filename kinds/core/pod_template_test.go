@@ -24,13 +24,15 @@ func TestPodsOfATemplateAreJudgedOnce(t *testing.T) {
 		change func(*corev1.Pod)
 		judged bool
 	}{
-		"another name":        {func(p *corev1.Pod) { p.Name = "b" }, true},
-		"another node":        {func(p *corev1.Pod) { p.Spec.NodeName = "n2.example" }, true},
-		"another label":       {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }, true},
-		"no name for a host":  {func(p *corev1.Pod) { p.Name = "a.b" }, false},
-		"no name for a node":  {func(p *corev1.Pod) { p.Spec.NodeName = "N_2" }, false},
-		"no node":             {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
-		"another annotation":  {func(p *corev1.Pod) { p.Annotations = map[string]string{"scheduler.alpha.kubernetes.io/critical-pod": ""} }, false},
+		"another name":       {func(p *corev1.Pod) { p.Name = "b" }, true},
+		"another node":       {func(p *corev1.Pod) { p.Spec.NodeName = "n2.example" }, true},
+		"another label":      {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }, true},
+		"no name for a host": {func(p *corev1.Pod) { p.Name = "a.b" }, false},
+		"no name for a node": {func(p *corev1.Pod) { p.Spec.NodeName = "N_2" }, false},
+		"no node":            {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
+		"another annotation": {func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"scheduler.alpha.kubernetes.io/critical-pod": ""}
+		}, false},
 		"another image":       {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "j " }, false},
 		"impossible requests": {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("-1") }, false},
 	} {

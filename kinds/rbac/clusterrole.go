@@ -12,11 +12,12 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[rbacv1.ClusterRole]{
-	Names:        kind.Names{Plural: "clusterroles"},
-	Scope:        kind.Cluster,
-	ValidateName: validName,
-	Validate:     validateClusterRole,
-	NoAge:        true,
+	Names:          kind.Names{Plural: "clusterroles"},
+	Scope:          kind.Cluster,
+	ValidateName:   validName,
+	CreateOnUpdate: true,
+	Validate:       validateClusterRole,
+	NoAge:          true,
 	Columns: []kind.Column[rbacv1.ClusterRole]{{Name: "Created At", Type: "date", Description: "When the role was created.", Value: func(r *rbacv1.ClusterRole, _ time.Time) any {
 		return created(func() metav1.Time { return r.CreationTimestamp })
 	}}},

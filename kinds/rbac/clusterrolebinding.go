@@ -8,9 +8,10 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[rbacv1.ClusterRoleBinding]{
-	Names:        kind.Names{Plural: "clusterrolebindings"},
-	Scope:        kind.Cluster,
-	ValidateName: validName,
+	Names:          kind.Names{Plural: "clusterrolebindings"},
+	Scope:          kind.Cluster,
+	ValidateName:   validName,
+	CreateOnUpdate: true,
 	Default: func(b *rbacv1.ClusterRoleBinding) {
 		defaultRef(&b.RoleRef)
 		defaultSubjects(b.Subjects)

@@ -19,15 +19,20 @@ import (
 	"github.com/yare-project/yare/kind"
 )
 
-// Escalation is the validator that keeps users from giving anybody (themselves included) more than they hold: who writes a role must
+// Escalation is the plugin that keeps users from giving anybody (themselves included) more than they hold: who writes a role must
 // hold each of its rules or be allowed to "escalate" the role; who writes a binding must hold each rule of the role that it gives, or
 // be allowed to "bind" that role. An aggregationRule, which can gather anything, takes a holder of everything.
 type Escalation struct{}
 
-// Name names the validator.
+// Name names the plugin.
 func (Escalation) Name() string { return "RBACEscalation" }
 
-// Validate refuses escalation.
+// Mutate changes nothing. It refuses escalation before the object is validated and looked for, as Kubernetes does: who may not write it learns nothing else.
+func (e Escalation) Mutate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
+	return e.Validate(ctx, env, r)
+}
+
+// Validate refuses escalation, whatever other plugins made of the object.
 func (Escalation) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRequest) error {
 	if r.Operation != admissionv1.Create && r.Operation != admissionv1.Update || r.Ref.Group != rbacv1.GroupName ||
 		slices.Contains(r.User.GetGroups(), user.SystemPrivilegedGroup) || onlyCollectable(r) {
@@ -39,7 +44,7 @@ func (Escalation) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionR
 		return c.role("roles", o.Rules)
 	case *rbacv1.ClusterRole:
 		old, _ := r.Old.(*rbacv1.ClusterRole)
-		if err := c.role("clusterroles", o.Rules); err != nil || !roles.Aggregated(o) && (old == nil || !roles.Aggregated(old)) {
+		if err := c.role("clusterroles", o.Rules); err != nil || !selects(o) && (old == nil || !selects(old)) {
 			return err
 		}
 		return c.aggregation()
@@ -49,6 +54,11 @@ func (Escalation) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionR
 		return c.binding(o.RoleRef)
 	}
 	return nil
+}
+
+// selects tells a role that gathers the rules of others. One with an empty aggregationRule gathers none, and is not valid.
+func selects(o *rbacv1.ClusterRole) bool {
+	return roles.Aggregated(o) && len(o.AggregationRule.ClusterRoleSelectors) > 0
 }
 
 type check struct {
@@ -65,8 +75,17 @@ func (c check) may(verb, resource, name string) bool {
 	return decision == authorizer.DecisionAllow
 }
 
+// mayEscalate asks for the role that the client's path names: a create by POST names none, and a right to one role is none to make it so.
+func (c check) mayEscalate(resource string) bool {
+	name := c.Ref.Name
+	if c.Posted {
+		name = ""
+	}
+	return c.may("escalate", resource, name)
+}
+
 func (c check) role(resource string, rules []rbacv1.PolicyRule) error {
-	if c.may("escalate", resource, c.Ref.Name) {
+	if c.mayEscalate(resource) {
 		return nil
 	}
 	return c.covered(rules)
@@ -78,7 +97,7 @@ var everything = []rbacv1.PolicyRule{
 }
 
 func (c check) aggregation() error {
-	if c.may("escalate", "clusterroles", c.Ref.Name) || c.covered(everything) == nil {
+	if c.mayEscalate("clusterroles") || c.covered(everything) == nil {
 		return nil
 	}
 	return c.forbid("must have cluster-admin privileges to use the aggregationRule")
@@ -92,7 +111,13 @@ func (c check) binding(ref rbacv1.RoleRef) error {
 	if c.may("bind", resource, ref.Name) {
 		return nil
 	}
+	if resource == "roles" && c.Ref.Namespace == "" {
+		return apierrors.NewBadRequest("Namespace parameter required.")
+	}
 	rules, err := c.rulesOf(resource, ref.Name)
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(c.Ref.GroupResource(), ref.Name) // of the binding's resource, as in Kubernetes
+	}
 	if err != nil {
 		return err
 	}
@@ -131,6 +156,39 @@ func (c check) rulesOf(resource, name string) ([]rbacv1.PolicyRule, error) {
 	return nil, apierrors.NewInternalError(fmt.Errorf("%s %q is stored as %T", resource, name, obj))
 }
 
+// maxCompared bounds how many single permissions a role may stand for: a rule of a few kilobytes can multiply to billions, each of which would be compared
+// with what the user holds. The largest roles of operators have some thousands.
+const maxCompared = 100_000
+
+// permissions counts what rules stand for, at most a little beyond maxCompared.
+func permissions(rules []rbacv1.PolicyRule) int {
+	total := 0
+	for i := range rules {
+		r := &rules[i]
+		n := 1
+		for _, factor := range []int{len(r.Verbs), max(len(r.APIGroups), 1), max(len(r.Resources)+len(r.NonResourceURLs), 1), max(len(r.ResourceNames), 1)} {
+			n = min(n*factor, maxCompared+1)
+		}
+		if total += n; total > maxCompared {
+			break
+		}
+	}
+	return total
+}
+
+// maxMissing bounds how many of them a refusal looks for.
+const maxMissing = 2000
+
+// maxDescribed bounds how many lines a refusal has.
+const maxDescribed = 200
+
+func shortened(lines []string) []string {
+	if len(lines) <= maxDescribed {
+		return lines
+	}
+	return append(lines[:maxDescribed:maxDescribed], fmt.Sprintf("and %d more", len(lines)-maxDescribed))
+}
+
 // covered refuses rules that the user does not hold.
 func (c check) covered(rules []rbacv1.PolicyRule) error {
 	resources, others, incomplete := c.env.Rules(c.ctx, c.User, c.Ref.Namespace)
@@ -141,11 +199,23 @@ func (c check) covered(rules []rbacv1.PolicyRule) error {
 	for _, r := range others {
 		held = append(held, rbacv1.PolicyRule{Verbs: r.GetVerbs(), NonResourceURLs: r.GetNonResourceURLs()})
 	}
-	ok, missing := validation.Covers(held, rules)
-	if ok {
+	if permissions(rules) > maxCompared {
+		return c.forbid(fmt.Sprintf("its rules stand for more than %d single permissions (verbs times API groups times resources times names), which are too many to compare with those that user %q holds: use \"*\", or give less",
+			maxCompared, c.User.GetName()))
+	}
+	var missing []rbacv1.PolicyRule
+	for i := range rules { // one by one: the library takes each apart into single permissions
+		if _, not := validation.Covers(held, rules[i:i+1]); len(not) > 0 {
+			missing = append(missing, not...)
+		}
+		if len(missing) > maxMissing {
+			break
+		}
+	}
+	if len(missing) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", c.User.GetName(), c.User.GetGroups(), strings.Join(describe(missing), "\n"))
+	text := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", c.User.GetName(), c.User.GetGroups(), strings.Join(shortened(describe(missing)), "\n"))
 	if incomplete != nil {
 		text += fmt.Sprintf("; resolution errors: %v", incomplete)
 	}

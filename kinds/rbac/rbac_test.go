@@ -154,6 +154,7 @@ func TestNobodyGivesMoreThanTheyHold(t *testing.T) {
 	clusterBinding := func(ref string) kind.Object {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: meta("", "new"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ref}}
 	}
+	multiplying := rbacv1.PolicyRule{Verbs: make([]string, 100), APIGroups: make([]string, 100), Resources: make([]string, 100), ResourceNames: make([]string, 100)}
 	aggregated := &rbacv1.ClusterRole{ObjectMeta: meta("", "new"), AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}
 	owned := binding("ClusterRole", "all").(*rbacv1.RoleBinding)
 	owned.Finalizers = []string{"x"}
@@ -166,6 +167,8 @@ func TestNobodyGivesMoreThanTheyHold(t *testing.T) {
 		"what she holds":               {"ann", "roles", role(pods("get")), nil, ""},
 		"more verbs":                   {"ann", "roles", role(pods("get", "delete")), nil, `{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}`},
 		"all verbs":                    {"ann", "roles", role(pods("*")), nil, "permissions not currently held"},
+		"more than can be compared":    {"ann", "roles", role(multiplying), nil, "its rules stand for more than 100000 single permissions"},
+		"the same of an admin":         {"bob", "roles", role(multiplying), nil, ""},
 		"on update too":                {"ann", "roles", role(pods("delete")), role(pods("get")), "permissions not currently held"},
 		"everywhere":                   {"ann", "clusterroles", clusterRole(pods("get")), nil, "permissions not currently held"},
 		"may escalate":                 {"bob", "roles", role(pods("delete")), nil, ""},
@@ -174,7 +177,7 @@ func TestNobodyGivesMoreThanTheyHold(t *testing.T) {
 		"binds more":                   {"ann", "rolebindings", binding("ClusterRole", "deleter"), nil, "permissions not currently held"},
 		"binds parts of a whole":       {"ann", "rolebindings", binding("ClusterRole", "whole"), nil, "permissions not currently held"},
 		"binds everywhere":             {"ann", "clusterrolebindings", clusterBinding("deleter"), nil, "permissions not currently held"},
-		"binds what is not there":      {"ann", "rolebindings", binding("Role", "none"), nil, `roles.rbac.authorization.k8s.io "none" not found`},
+		"binds what is not there":      {"ann", "rolebindings", binding("Role", "none"), nil, `rolebindings.rbac.authorization.k8s.io "none" not found`},
 		"may bind":                     {"bob", "rolebindings", binding("ClusterRole", "deleter"), nil, ""},
 		"may not bind that":            {"bob", "rolebindings", binding("ClusterRole", "all"), nil, "permissions not currently held"},
 		"may not bind everywhere":      {"bob", "clusterrolebindings", clusterBinding("deleter"), nil, "permissions not currently held"},

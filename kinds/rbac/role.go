@@ -11,10 +11,11 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[rbacv1.Role]{
-	Names:        kind.Names{Plural: "roles"},
-	ValidateName: validName,
-	Validate:     func(r, _ *rbacv1.Role) field.ErrorList { return validateRules(r.Rules, true) },
-	NoAge:        true,
+	Names:          kind.Names{Plural: "roles"},
+	ValidateName:   validName,
+	CreateOnUpdate: true,
+	Validate:       func(r, _ *rbacv1.Role) field.ErrorList { return validateRules(r.Rules, true) },
+	NoAge:          true,
 	Columns: []kind.Column[rbacv1.Role]{{Name: "Created At", Type: "date", Description: "When the role was created.", Value: func(r *rbacv1.Role, _ time.Time) any {
 		return created(func() metav1.Time { return r.CreationTimestamp })
 	}}},

@@ -9,8 +9,9 @@ import (
 )
 
 var _ = kind.Add(&Group, kind.Def[rbacv1.RoleBinding]{
-	Names:        kind.Names{Plural: "rolebindings"},
-	ValidateName: validName,
+	Names:          kind.Names{Plural: "rolebindings"},
+	ValidateName:   validName,
+	CreateOnUpdate: true,
 	Default: func(b *rbacv1.RoleBinding) {
 		defaultRef(&b.RoleRef)
 		defaultSubjects(b.Subjects)
