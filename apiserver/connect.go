@@ -30,6 +30,13 @@ func (x *exchange) serveConnect() error {
 	if r.ref.Name == "" || len(sub.Methods) > 0 && !slices.Contains(sub.Methods, x.req.Method) {
 		return errNoMethod
 	}
+	if sub.Also != "" && sub.Also != r.verb {
+		a := x.Attributes()
+		a.Verb = sub.Also
+		if err := x.server.allow(x.ctx, a); err != nil {
+			return err
+		}
+	}
 	parent, err := r.served.Get(x.ctx, x.request(), nil)
 	if err != nil {
 		return err
@@ -40,6 +47,10 @@ func (x *exchange) serveConnect() error {
 	target, err := sub.Connect(kind.WithVia(x.ctx, r.via), x.server.env, parent.Hub(), r.rest, r.query)
 	if err != nil {
 		return err
+	}
+	if target.URL == nil {
+		x.w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
 	transport, err := x.server.backends.to(target)
 	if err != nil {

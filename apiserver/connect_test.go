@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/yare-project/yare/kind"
 )
@@ -65,11 +67,15 @@ func connecting(t *testing.T, to *url.URL, node string, conf *tls.Config, adjust
 		}
 	}
 	kind.Add(group, kind.Def[corev1.Pod]{Names: kind.Names{Plural: "pods"}, Subs: []kind.Sub[corev1.Pod]{
-		{Name: "exec", Connect: named("exec"), Methods: []string{"GET", "POST"}},
+		{Name: "exec", Connect: named("exec"), Methods: []string{"GET", "POST"}, Also: "create"},
 		{Name: "attach", Connect: named("attach"), Methods: []string{"GET", "POST"}},
 		{Name: "portforward", Connect: named("portforward"), Methods: []string{"GET", "POST"}},
 		{Name: "log", Connect: named("log"), Methods: []string{"GET"}, Verb: "get"},
 		{Name: "proxy", Connect: connect, Methods: []string{"GET", "PUT"}, Named: true},
+		{Name: "nothing", Methods: []string{"GET"}, Verb: "get",
+			Connect: func(context.Context, kind.Env, *corev1.Pod, string, url.Values) (kind.Target, error) {
+				return kind.Target{}, nil
+			}},
 	}})
 	h := start(t, append(adjust, func(c *apiserverConfig) { c.Groups, c.NodeTLS = []*kind.Group{group}, conf })...)
 	must(h.local().Create(within(t), podRef(""), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}, metav1.CreateOptions{}))
@@ -93,6 +99,46 @@ func TestConnectUpgrades(t *testing.T) {
 		if line, err := r.ReadString('\n'); line != "echo hello\n" {
 			t.Fatalf("%s: %q %v", protocol, line, err)
 		}
+	}
+}
+
+// A WebSocket begins with a GET, and a shell takes the right to create all the same: both are asked for, whichever the method.
+func TestAShellTakesTheRightToCreate(t *testing.T) {
+	back := httptest.NewServer(backend(nil))
+	defer back.Close()
+	h := connecting(t, must(url.Parse(back.URL)), "", nil, func(c *apiserverConfig) {
+		c.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser().GetName() == "both" || a.GetUser().GetName() == a.GetVerb() || a.GetUser().GetName() == "system:loop" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})
+	})
+	for name, test := range map[string]struct {
+		who, method, path string
+		code              int
+		refusal           string
+	}{
+		"both":                     {"both", "GET", "p/exec", 101, ""},
+		"create, by SPDY":          {"create", "POST", "p/exec", 101, ""},
+		"get only":                 {"get", "GET", "p/exec", 403, `cannot create resource \"pods/exec\"`},
+		"get only, of none":        {"get", "GET", "none/exec", 403, `cannot create resource \"pods/exec\"`},
+		"get only, by SPDY":        {"get", "POST", "p/exec", 403, `cannot create resource \"pods/exec\"`},
+		"create, by WebSocket":     {"create", "GET", "p/exec", 403, `cannot get resource \"pods/exec\"`},
+		"create, of a log":         {"create", "GET", "p/log", 403, `cannot get resource \"pods/log\"`},
+		"list, which is no opener": {"list", "GET", "p/exec", 403, `cannot get resource \"pods/exec\"`},
+	} {
+		conn := must(net.Dial("tcp", h.http.Listener.Addr().String()))
+		fmt.Fprintf(conn, "%s /api/v1/namespaces/ns/pods/%s?command=sh HTTP/1.1\r\nHost: x\r\n%s: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 0\r\n\r\n", test.method, test.path, userHeader, test.who)
+		resp := must(http.ReadResponse(bufio.NewReader(conn), nil))
+		var body []byte
+		if resp.StatusCode != 101 {
+			body = must(io.ReadAll(resp.Body))
+		}
+		if resp.StatusCode != test.code || !strings.Contains(string(body), test.refusal) {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+		conn.Close()
 	}
 }
 
@@ -147,5 +193,13 @@ func TestConnectChecksNodes(t *testing.T) {
 	h := connecting(t, must(url.Parse(back.URL)), "example.com", nil)
 	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/proxy/", ""); a.code != 503 {
 		t.Errorf("without a client certificate: %+v", a)
+	}
+}
+
+// Where there is nothing to connect to, and no fault in it, the answer is empty: the log of a pod that no node has yet.
+func TestNothingToConnectTo(t *testing.T) {
+	h := connecting(t, &url.URL{}, "", nil)
+	if a := h.do("GET", "/api/v1/namespaces/ns/pods/p/nothing", ""); a.code != http.StatusNoContent || a.body != "" {
+		t.Errorf("%+v", a)
 	}
 }

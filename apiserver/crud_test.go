@@ -283,7 +283,7 @@ func TestFieldValidation(t *testing.T) {
 		t.Errorf("ignore: %+v", ignore)
 	}
 	patch := h.do("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d?fieldValidation=Strict", `{"spec":{"bar":1}}`, "Content-Type", "application/merge-patch+json")
-	if patch.code != 400 || !strings.Contains(patch.body, `unknown field \"spec.bar\"`) {
+	if patch.code != 422 || !strings.Contains(patch.body, `strict decoding error: unknown field \"spec.bar\"`) || !strings.Contains(patch.body, `"field":"patch"`) {
 		t.Errorf("strict patch: %+v", patch)
 	}
 	if a := h.do("POST", "/apis/apps/v1/namespaces/ns/deployments", `{"apiVersion":"v1","kind":"Pod"}`); a.code != 400 || !strings.Contains(a.body, "does not match the expected API version") {
@@ -360,6 +360,9 @@ func TestScale(t *testing.T) {
 	}
 	if a := h.do("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d/scale", `{"spec":{"replicas":-1}}`, "Content-Type", "application/merge-patch+json"); a.code != 422 {
 		t.Fatalf("a negative scale: %+v", a)
+	}
+	if a := h.do("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d/scale", `{"spec":{"replicas":"x"}}`, "Content-Type", "application/merge-patch+json"); a.code != 422 || !strings.Contains(a.body, `"field":"patch"`) {
+		t.Fatalf("a scale that is no number: %+v", a)
 	}
 }
 

@@ -53,7 +53,7 @@ func (l *Local) enter(ctx context.Context, verb string, ref resource.Ref, narrow
 	attributes := l.attributes(verb, ref)
 	for _, opts := range narrowed {
 		setSelectors(&attributes, opts.FieldSelector, opts.LabelSelector)
-		if attributes.Name == "" {
+		if attributes.Name == "" && verb != "deletecollection" {
 			attributes.Name = selectedName(opts.FieldSelector)
 		}
 	}

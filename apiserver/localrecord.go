@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/yare-project/yare/apiserver/audit"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/internal/resource"
 )
 
@@ -60,7 +60,7 @@ func (r *localRecord) request(obj runtime.Object, patch []byte) {
 	case patch != nil:
 		r.Request(asJSON(patch))
 	case obj != nil:
-		if doc, err := json.Marshal(obj); err == nil {
+		if doc, err := jsonwrite.Marshal(obj); err == nil {
 			r.Request(doc)
 		}
 	}
@@ -78,7 +78,7 @@ func (r *localRecord) end(out *runtime.Object, err *error) {
 		r.Complete(int(status.Code))
 		return
 	case out != nil && *out != nil && r.WantsResponse():
-		if doc, err := json.Marshal(*out); err == nil {
+		if doc, err := jsonwrite.Marshal(*out); err == nil {
 			r.Response(doc)
 		}
 	}

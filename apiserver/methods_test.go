@@ -26,6 +26,7 @@ func TestMethodsAreNoVerbs(t *testing.T) {
 // What is asked of a path that is not there is not found, whatever the method; what is there says which methods it does not know.
 func TestPathsAndMethodsAreRefusedAsClientsKnowIt(t *testing.T) {
 	h := start(t)
+	must(h.jsonClient().CoreV1().ConfigMaps("ns").Create(within(t), configMap("a", nil), metav1.CreateOptions{}))
 	for _, c := range []struct {
 		method, path, body string
 		code               int
@@ -34,6 +35,10 @@ func TestPathsAndMethodsAreRefusedAsClientsKnowIt(t *testing.T) {
 		{"PUT", "/api/v1/namespaces/ns/nodes", `{}`, http.StatusNotFound, "the server could not find the requested resource"},
 		{"POST", "/api/v1/configmaps/a", `{}`, http.StatusNotFound, "the server could not find the requested resource"},
 		{"PUT", "/api/v1/configmaps", `{}`, http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
+		{"DELETE", "/api/v1/watch/namespaces/ns/configmaps/a", "", http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
+		{"POST", "/api/v1/watch/namespaces/ns/configmaps", `{"metadata":{"name":"b"}}`, http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
+		{"GET", "/api/v1/configmaps?resourceVersion=abc", "", http.StatusBadRequest, `invalid resource version: resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax`},
+		{"GET", "/api/v1/configmaps?resourceVersion=%2B1", "", http.StatusBadRequest, "invalid resource version"},
 		{"POST", "/version", "", http.StatusMethodNotAllowed, "the server does not allow this method on the requested resource"},
 		{"GET", "/api/v1/namespaces/ns/configmaps?sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "", http.StatusUnprocessableEntity, "resourceVersionMatch is forbidden unless resourceVersion is provided"},
 		{"GET", "/api/v1/namespaces/ns/configmaps?sendInitialEvents=true", "", http.StatusUnprocessableEntity, "sendInitialEvents is forbidden for list"},

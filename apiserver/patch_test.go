@@ -73,9 +73,11 @@ func TestPatchRefusals(t *testing.T) {
 		{"no JSON", "application/merge-patch+json", `{`, 400, "error decoding patch"},
 		{"failed test", "application/json-patch+json", `[{"op":"test","path":"/data/k","value":"other"}]`, 422, "testing value"},
 		{"missing path", "application/json-patch+json", `[{"op":"remove","path":"/data/none"}]`, 422, "Unable to remove nonexistent key"},
-		{"another kind", "application/merge-patch+json", `{"kind":"Secret"}`, 400, "cannot change the kind"},
+		{"another kind", "application/merge-patch+json", `{"kind":"Secret"}`, 422, "cannot change the kind"},
+		{"no name", "application/json-patch+json", `[{"op":"remove","path":"/metadata/name"}]`, 400, "the name of the object (a based on URL) was undeterminable: name must be provided"},
+		{"another identity", "application/merge-patch+json", `{"metadata":{"uid":"x"}}`, 422, "metadata.uid: Invalid value: \\\"x\\\": field is immutable"},
 		{"rename", "application/merge-patch+json", `{"metadata":{"name":"b"}}`, 400, "does not match the name on the URL"},
-		{"wrong type", "application/merge-patch+json", `{"data":{"k":{}}}`, 422, "is no valid ConfigMap"},
+		{"wrong type", "application/merge-patch+json", `{"data":{"k":{}}}`, 422, `"message":"Invalid value: json: cannot unmarshal object into Go struct field ConfigMap.data of type string","field":"patch"`},
 		{"stale", "application/merge-patch+json", `{"metadata":{"resourceVersion":"7777"},"data":{"k":"w"}}`, 409, "the object has been modified"},
 		{"force without apply", "application/merge-patch+json", `{}`, 422, "may not be specified for non-apply patch"},
 	} {
@@ -86,6 +88,10 @@ func TestPatchRefusals(t *testing.T) {
 		if a := h.do("PATCH", path, p.body, "Content-Type", p.typ); a.code != p.code || !strings.Contains(a.body, p.text) {
 			t.Errorf("%s: want %d with %q, got %d %s", p.name, p.code, p.text, a.code, a.body)
 		}
+	}
+	replaced := h.do("PATCH", "/api/v1/namespaces/ns/configmaps/a", `{"$patch":"replace","metadata":{"name":"a"}}`, "Content-Type", "application/strategic-merge-patch+json")
+	if replaced.code != 200 || strings.Contains(replaced.body, `"data"`) || !strings.Contains(replaced.body, `"kind":"ConfigMap"`) {
+		t.Errorf("a patch that replaces all: %+v", replaced)
 	}
 	if a := h.do("PATCH", "/api/v1/namespaces/ns/configmaps/none", `{}`, "Content-Type", "application/merge-patch+json"); a.code != 404 {
 		t.Errorf("a patch of nothing: %+v", a)
@@ -156,9 +162,31 @@ func TestServerSideApply(t *testing.T) {
 	if st.Status.ReadyReplicas != 2 || *st.Spec.Replicas != 3 {
 		t.Fatalf("status apply made %+v", st.Status)
 	}
-	bad := h.do("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d?fieldManager=x&fieldValidation=Strict", "apiVersion: apps/v1\nkind: Deployment\nspec: {foo: 1}\n", "Content-Type", "application/apply-patch+yaml")
-	if bad.code != 400 || !strings.Contains(bad.body, `unknown field \"spec.foo\"`) {
-		t.Fatalf("an unknown field: %+v", bad)
+}
+
+// A configuration that does not fit is told by the field's path, whatever the client wants to be told of unknown fields, and before anything else.
+func TestApplyOfWhatDoesNotFit(t *testing.T) {
+	h := start(t)
+	const path = "/apis/apps/v1/namespaces/ns/deployments/d?fieldManager=x"
+	for _, c := range []struct{ query, body, want string }{
+		{"&fieldValidation=Strict", "spec: {foo: 1}\n", "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema"},
+		{"", "spec: {foo: 1}\n", "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema"},
+		{"&fieldValidation=Ignore", "spec: {foo: 1}\n", "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.foo: field not declared in schema"},
+		{"", "spec: {replicas: x}\n", "failed to create typed patch object (ns/d; apps/v1, Kind=Deployment): .spec.replicas: expected numeric (int or float), got string"},
+	} {
+		got := h.do("PATCH", path+c.query, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: ns}\n"+c.body, "Content-Type", "application/apply-patch+yaml")
+		if got.code != 400 || !strings.Contains(got.body, c.want) || got.header.Get("Warning") != "" {
+			t.Errorf("%s%s: %d, warning %q, %s; want %s", c.query, c.body, got.code, got.header.Get("Warning"), got.body, c.want)
+		}
+	}
+	must(h.client().AppsV1().Deployments("ns").Create(within(t), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "e"}}, metav1.CreateOptions{}))
+	other := h.do("PATCH", strings.Replace(path, "/d?", "/e?", 1), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e, namespace: ns, uid: abc}\n", "Content-Type", "application/apply-patch+yaml")
+	if other.code != 422 || !strings.Contains(other.body, "metadata.uid") || !strings.Contains(other.body, "field is immutable") {
+		t.Errorf("one that was made anew: %+v", other)
+	}
+	gone := h.do("PATCH", path, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, namespace: ns, uid: abc}\n", "Content-Type", "application/apply-patch+yaml")
+	if gone.code != 409 || !strings.Contains(gone.body, "uid mismatch: the provided object specified uid abc, and no existing object was found") {
+		t.Errorf("one that was deleted: %+v", gone)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,8 +57,11 @@ func (s *Server) parse(req *http.Request) route {
 	}
 	r.place(gv, parts, rest)
 	r.verb = resourceVerb(req.Method, r.ref.Name)
-	if req.Method == http.MethodGet && (watchPath || r.flag("watch")) && r.ref.Subresource == "" {
+	if req.Method == http.MethodGet && (watchPath || r.verb == "list" && r.flag("watch")) && r.ref.Subresource == "" { // of one object by its path, watch says nothing
 		r.verb = "watch"
+	}
+	if watchPath && r.verb != "watch" { // nothing else is there
+		r.verb = ""
 	}
 	if s.elsewhere(gv) {
 		r.passOn(req)
@@ -184,9 +188,9 @@ func (r *route) flag(name string) bool {
 // streams tells a request that may last from one that must be answered in time.
 func (r *route) streams() bool { return r.verb == "watch" || r.connect != nil || r.lasts }
 
-// selectedName is the one name that a list or watch selects: permission for that name is enough.
+// selectedName is the one name that a list or watch selects: permission for that name is enough. It is not for deleting a collection, as in Kubernetes.
 func (r *route) selectedName() string {
-	if !narrows(r.verb) {
+	if r.verb != "list" && r.verb != "watch" {
 		return ""
 	}
 	return selectedName(r.query.Get("fieldSelector"))
@@ -209,7 +213,10 @@ func selectedName(fieldSelector string) string {
 	if err != nil {
 		return ""
 	}
-	name, _ := selector.RequiresExactMatch("metadata.name")
+	name, ok := selector.RequiresExactMatch("metadata.name")
+	if !ok || len(content.IsPathSegmentName(name)) > 0 {
+		return ""
+	}
 	return name
 }
 

@@ -108,7 +108,7 @@ func subTarget(v *kind.Version, sub *kind.ErasedSub) codec.Target {
 	if sub.New == nil {
 		return codec.Target{Kind: v.GroupVersionKind, New: v.New}
 	}
-	return codec.Target{Kind: sub.Body, New: sub.New}
+	return codec.Target{Kind: sub.Body, Older: sub.Older, New: sub.New}
 }
 
 func (x *exchange) writeAnswer(answer runtime.Object, sub *kind.ErasedSub) error {

@@ -124,10 +124,14 @@ func TestWatchOfOneObject(t *testing.T) {
 	c := h.client().CoreV1().ConfigMaps("ns")
 	must(c.Create(ctx, configMap("a", nil), metav1.CreateOptions{}))
 	must(c.Create(ctx, configMap("b", nil), metav1.CreateOptions{}))
-	for _, path := range []string{"/api/v1/namespaces/ns/configmaps/b?watch=1&timeoutSeconds=1", "/api/v1/watch/namespaces/ns/configmaps/b?timeoutSeconds=1"} {
+	for _, path := range []string{"/api/v1/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Db", "/api/v1/watch/namespaces/ns/configmaps/b?timeoutSeconds=1"} {
 		if a := h.do("GET", path, ""); strings.Count(a.body, `"type":"ADDED"`) != 1 || !strings.Contains(a.body, `"name":"b"`) {
 			t.Errorf("%s: %s", path, a.body)
 		}
+	}
+	// The path of an object is authorized as get, and answered so.
+	if a := h.do("GET", "/api/v1/namespaces/ns/configmaps/b?watch=1&timeoutSeconds=1", ""); !strings.HasPrefix(a.body, `{"kind":"ConfigMap"`) {
+		t.Error(a.body)
 	}
 }
 

@@ -3,6 +3,8 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,6 +179,48 @@ func TestInformersFollow(t *testing.T) {
 			}
 		case <-ctx.Done():
 			t.Fatalf("%s never came", want)
+		}
+	}
+}
+
+// A watch from a revision that is yet to come begins at once, says nothing until then, and then every change after it.
+func TestWatchAwaitsItsRevision(t *testing.T) {
+	h := start(t)
+	ctx := within(t)
+	c := h.client().CoreV1().ConfigMaps("ns")
+	made := must(c.Create(ctx, configMap("a", nil), metav1.CreateOptions{}))
+	now := must(strconv.ParseUint(made.ResourceVersion, 10, 64))
+	w := must(c.Watch(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(now + 2)}))
+	defer w.Stop()
+	for _, name := range []string{"b", "c", "d"} {
+		must(c.Create(ctx, configMap(name, nil), metav1.CreateOptions{}))
+	}
+	expect(t, w, "ADDED d")
+
+	never := h.do("GET", "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=999999", "")
+	if never.code != 200 || never.body != "" {
+		t.Errorf("one that never comes: %+v", never)
+	}
+	state := h.do("GET", "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=999999&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "")
+	if state.code != 200 || !strings.Contains(state.body, `"type":"ERROR"`) || !strings.Contains(state.body, "Too large resource version: 999999") {
+		t.Errorf("the state of one that never comes: %+v", state)
+	}
+}
+
+// Any value but false and 0 makes a list a watch; a watch has no pages.
+func TestWatchParameters(t *testing.T) {
+	h := start(t)
+	must(h.client().CoreV1().ConfigMaps("ns").Create(within(t), configMap("a", nil), metav1.CreateOptions{}))
+	for query, want := range map[string]string{
+		"watch=yes&timeoutSeconds=1":          `200 {"type":"ADDED"`,
+		"watch=false":                         `200 {"kind":"ConfigMapList"`,
+		"watch=0":                             `200 {"kind":"ConfigMapList"`,
+		"watch=1&continue=x&timeoutSeconds=1": `422 resourceVersionMatch is forbidden when continue is provided`,
+		"watch=1&continue=x&timeoutSeconds=1&resourceVersion=1": `200 {"type":"ADDED"`,
+	} {
+		code, text, _ := strings.Cut(want, " ")
+		if got := h.do("GET", "/api/v1/configmaps?"+query, ""); fmt.Sprint(got.code) != code || !strings.Contains(got.body, text) {
+			t.Errorf("%s: %d %s, want %s", query, got.code, got.body, want)
 		}
 	}
 }

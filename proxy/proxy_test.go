@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/yare-project/yare/client"
 	"github.com/yare-project/yare/client/fake"
+	"github.com/yare-project/yare/internal/freeport"
 )
 
 // recorder stands in for the kernel: it keeps the table, tells of each transaction, and can refuse them.
@@ -158,13 +160,16 @@ func TestUDPFlowsToALostEndpointEnd(t *testing.T) {
 func TestHealthChecksFollowTheLocalEndpoints(t *testing.T) {
 	h := newHealthServer(slog.New(slog.DiscardHandler))
 	defer h.close()
-	s := svc("web", "10.43.0.20", func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 31999 })
+	port, err := freeport.Find("0.0.0.0")
+	check(t, err)
+	s := svc("web", "10.43.0.20", func(s *corev1.Service) { s.Spec.HealthCheckNodePort = int32(port) })
+	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	for _, c := range []struct {
 		node string
 		want int
 	}{{"there", http.StatusServiceUnavailable}, {"here", http.StatusOK}} {
 		h.set(key(s), s, true, Ports(s, slice(ep("10.42.0.5", c.node, ready)), here, false))
-		answer, err := http.Get("http://127.0.0.1:31999/")
+		answer, err := http.Get(url)
 		check(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != c.want {
@@ -172,7 +177,7 @@ func TestHealthChecksFollowTheLocalEndpoints(t *testing.T) {
 		}
 	}
 	h.set(key(s), nil, false, nil)
-	if _, err := http.Get("http://127.0.0.1:31999/"); err == nil {
+	if _, err := http.Get(url); err == nil {
 		t.Error("it still answers after the Service went")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/yare-project/yare/apiserver/codec"
 )
@@ -89,6 +90,18 @@ func TestDecodeStrictness(t *testing.T) {
 		}
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || !apierrors.IsBadRequest(err)) {
 			t.Errorf("%q %s: %v, want %q", c.body, c.strict, err, c.err)
+		}
+	}
+}
+
+// A body may come in an older version where that has the same fields; what it becomes is of the target's.
+func TestDecodeOlder(t *testing.T) {
+	to := configMap
+	to.Older = []schema.GroupVersion{{Version: "v1beta1"}}
+	for body, good := range map[string]bool{`{"apiVersion":"v1beta1","kind":"ConfigMap"}`: true, `{"apiVersion":"v1beta2","kind":"ConfigMap"}`: false, `{"apiVersion":"v1beta1","kind":"Pod"}`: false} {
+		obj, _, err := codec.Decode([]byte(body), codec.JSON, to, "Strict")
+		if (err == nil) != good || good && obj.GetObjectKind().GroupVersionKind() != to.Kind {
+			t.Errorf("%s: %v, %v", body, obj, err)
 		}
 	}
 }

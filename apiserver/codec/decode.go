@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,8 @@ type Strictness = string
 type Target struct {
 	Kind schema.GroupVersionKind
 	New  func() runtime.Object
+	// Older are further versions in which the body may come; they have the same fields. Optional.
+	Older []schema.GroupVersion
 	// Settle finishes an object without a Go type ([kind.Version]). Optional.
 	Settle func(obj runtime.Object) (unknown []error, err error)
 }
@@ -55,7 +58,7 @@ func Decode(data []byte, media Media, to Target, strict Strictness) (runtime.Obj
 	if err != nil {
 		return nil, nil, cannotHandle(data, to, err)
 	}
-	if err := checkType(obj.GetObjectKind().GroupVersionKind(), to.Kind); err != nil {
+	if err := checkType(obj.GetObjectKind().GroupVersionKind(), to); err != nil {
 		return nil, nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(to.Kind)
@@ -93,6 +96,9 @@ func Judge(faults []error, strict Strictness) (warnings []string, err error) {
 func UnmarshalJSON(data []byte, obj any, strict Strictness) ([]error, error) {
 	if u, dynamic := obj.(*unstructured.Unstructured); dynamic {
 		return unmarshalMap(data, u, strict)
+	}
+	if err := CheckQuantities(data, obj); err != nil {
+		return nil, err
 	}
 	if quick(data, obj) {
 		return nil, nil
@@ -144,11 +150,14 @@ func decodeProtobuf(data []byte, obj runtime.Object, to Target) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if err := checkType(gvk, to.Kind); err != nil {
+	if err := checkType(gvk, to); err != nil {
 		return err
 	}
 	if err := weighProtobuf(raw, obj); err != nil {
 		return refuseBody(err, to)
+	}
+	if err := checkProtobuf(raw, obj); err != nil {
+		return cannotHandle(nil, to, err)
 	}
 	if err := stored.UnmarshalProtobuf(obj, raw); err != nil {
 		return cannotHandle(nil, to, err)
@@ -157,8 +166,9 @@ func decodeProtobuf(data []byte, obj runtime.Object, to Target) error {
 	return nil
 }
 
-func checkType(got, want schema.GroupVersionKind) error {
-	if got.Version != "" && got.GroupVersion() != want.GroupVersion() {
+func checkType(got schema.GroupVersionKind, to Target) error {
+	want := to.Kind
+	if got.Version != "" && got.GroupVersion() != want.GroupVersion() && !slices.Contains(to.Older, got.GroupVersion()) {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
 			got.GroupVersion(), want.GroupVersion()))
 	}
@@ -173,7 +183,7 @@ func checkType(got, want schema.GroupVersionKind) error {
 func cannotHandle(data []byte, to Target, err error) error {
 	var meta metav1.TypeMeta
 	if json.Unmarshal(data, &meta) == nil {
-		if wrong := checkType(schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind), to.Kind); wrong != nil {
+		if wrong := checkType(schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind), to); wrong != nil {
 			return wrong
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // Encode writes an object that is not stored (a Status, a Scale, a Table), whose type is gvk. JSON ends with a newline.
@@ -23,14 +24,14 @@ func Encode(obj runtime.Object, gvk schema.GroupVersionKind, media Media) ([]byt
 		return b.Whole, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(obj); err != nil {
+	doc, err := jsonwrite.Append(make([]byte, 0, 1<<10), obj)
+	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", gvk.Kind, err)
 	}
 	if media == YAML {
-		return yaml.JSONToYAML(buf.Bytes())
+		return yaml.JSONToYAML(doc)
 	}
-	return buf.Bytes(), nil
+	return append(doc, '\n'), nil
 }
 
 // Pretty indents a JSON document for human eyes.

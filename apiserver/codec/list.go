@@ -3,7 +3,6 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -147,17 +147,16 @@ func (a Accept) form() stored.Form {
 }
 
 func (d *Document) json(gvk schema.GroupVersionKind, meta metav1.ListMeta, sizes int) error {
-	m, err := json.Marshal(meta)
-	if err != nil {
-		return fmt.Errorf("encode list metadata: %w", err)
-	}
-	head := make([]byte, 0, len(m)+128)
+	head := make([]byte, 0, 256)
 	head = append(head, `{"kind":"`...)
 	head = append(head, gvk.Kind...)
 	head = append(head, `","apiVersion":"`...)
 	head = append(head, gvk.GroupVersion().String()...)
 	head = append(head, `","metadata":`...)
-	head = append(head, m...)
+	head, err := jsonwrite.Append(head, &meta)
+	if err != nil {
+		return fmt.Errorf("encode list metadata: %w", err)
+	}
 	d.head, d.tail = append(head, `,"items":[`...), []byte("]}\n")
 	d.size = len(d.head) + sizes + max(0, len(d.items)-1) + len(d.tail)
 	return nil

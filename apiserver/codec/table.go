@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/yare-project/yare/apiserver/stored"
+	"github.com/yare-project/yare/internal/jsonwrite"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -53,13 +53,13 @@ func Table(v *kind.Version, meta metav1.ListMeta, items []*stored.Object, a Acce
 
 // openTable writes all that stands before the rows, into a buffer with room for size more bytes.
 func openTable(v *kind.Version, meta metav1.ListMeta, a Accept, opts TableOptions, size int) ([]byte, error) {
-	list, err := json.Marshal(meta)
+	list, err := jsonwrite.Marshal(&meta)
 	if err != nil {
 		return nil, fmt.Errorf("encode list metadata: %w", err)
 	}
 	defs := []byte("[]")
 	if !opts.NoHeaders {
-		if defs, err = json.Marshal(columns(v)); err != nil {
+		if defs, err = jsonwrite.Marshal(columns(v)); err != nil {
 			return nil, fmt.Errorf("encode the columns of %s: %w", v.Kind, err)
 		}
 	}
@@ -159,7 +159,7 @@ func appendRow(t []byte, v *kind.Version, hub kind.Object, object []byte, now ti
 func appendCell(dst []byte, value any) ([]byte, error) {
 	switch x := value.(type) {
 	case string:
-		return appendString(dst, x)
+		return jsonwrite.AppendString(dst, x), nil
 	case bool:
 		return strconv.AppendBool(dst, x), nil
 	case int64:
@@ -169,24 +169,11 @@ func appendCell(dst []byte, value any) ([]byte, error) {
 	case int:
 		return strconv.AppendInt(dst, int64(x), 10), nil
 	}
-	b, err := json.Marshal(value)
+	dst, err := jsonwrite.Append(dst, value)
 	if err != nil {
 		return dst, fmt.Errorf("encode a cell: %w", err)
 	}
-	return append(dst, b...), nil
-}
-
-// appendString writes a JSON string as encoding/json does; text without anything to escape, nearly all there is, is copied.
-func appendString(dst []byte, s string) ([]byte, error) {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			b, err := json.Marshal(s)
-			return append(dst, b...), err
-		}
-	}
-	dst = append(dst, '"')
-	dst = append(dst, s...)
-	return append(dst, '"'), nil
+	return dst, nil
 }
 
 // Age is the time since an object was created, as tables show it.
@@ -200,7 +187,7 @@ func Age(created, now time.Time) string {
 // BookmarkTable is a bookmark in the form of a table: one row that shows nothing and carries the bookmark's metadata.
 func BookmarkTable(v *kind.Version, bookmark metav1.Object, a Accept, opts TableOptions) ([]byte, error) {
 	gvk := stored.PartialKind(a.MetaVersion)
-	object, err := json.Marshal(&metav1.PartialObjectMetadata{
+	object, err := jsonwrite.Marshal(&metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()},
 		ObjectMeta: metav1.ObjectMeta{ResourceVersion: bookmark.GetResourceVersion(), Annotations: bookmark.GetAnnotations()},
 	})

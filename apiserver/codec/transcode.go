@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/yare-project/yare/internal/jsonwrite"
 )
 
 // maxCBORDepth is how deep maps and arrays may lie in each other, as in Kubernetes and in its JSON.
@@ -174,9 +176,8 @@ func (t *transcoder) string(s []byte, major byte, tag uint64) error {
 	if len(t.out)+len(s) > t.limit {
 		return tooLargeAsJSON(t.limit)
 	}
-	var err error
-	t.out, err = appendString(t.out, string(s))
-	return err
+	t.out = jsonwrite.AppendString(t.out, string(s))
+	return nil
 }
 
 func (t *transcoder) quoted(s []byte) error {

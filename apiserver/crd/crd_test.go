@@ -54,6 +54,7 @@ spec:
               code: {type: string, maxLength: 3}
               since: {type: string}
               replicas: {type: integer, default: 2}
+              port: {x-kubernetes-int-or-string: true}
               parts:
                 type: array
                 x-kubernetes-list-type: map
@@ -176,6 +177,13 @@ func TestStatusAndScale(t *testing.T) {
 		t.Fatal(d)
 	}
 	must(api.Patch(ctxOf(t), "one", types.MergePatchType, []byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{}, "scale"))(t)
+	// A Scale, unlike the object, may be written without saying which version of it is known.
+	scale.SetResourceVersion("")
+	scale.Object["spec"] = map[string]any{"replicas": int64(7)}
+	must(api.Update(ctxOf(t), scale, metav1.UpdateOptions{}, "scale"))(t)
+	if _, err := api.Patch(ctxOf(t), "one", types.MergePatchType, []byte(`{"kind":"Gadget"}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), `kind: Invalid value: "Gadget": must be Widget`) {
+		t.Fatalf("another kind: %v", err)
+	}
 	u = must(api.Get(ctxOf(t), "one", metav1.GetOptions{}))(t)
 	if spec(u)["replicas"] != int64(7) || u.GetGeneration() != 2 {
 		t.Fatalf("scaled: %v", u.Object)
@@ -259,6 +267,9 @@ func TestWhatClientsSee(t *testing.T) {
 	doc := get(t, c.url+"/openapi/v3/apis/example.com/v1")
 	if !strings.Contains(doc, `"com.example.v1.Widget"`) || !strings.Contains(doc, "big ones are few") {
 		t.Fatal("the schema is not published")
+	}
+	if !strings.Contains(doc, `"port":{"anyOf":[{"type":"integer"},{"type":"string"}],"x-kubernetes-int-or-string":true}`) {
+		t.Fatal("the published schema does not say what a port may be")
 	}
 	if doc := get(t, c.url+"/openapi/v2"); !strings.Contains(doc, `"com.example.v1.Widget"`) {
 		t.Fatal("the schema is not published in version 2")

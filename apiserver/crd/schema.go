@@ -40,14 +40,18 @@ const (
 	metadataText = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
 )
 
-// published is the version's schema in OpenAPI v3, with what every object has.
-func (f *form) published() (*spec.Schema, error) {
+// published is the version's schema in OpenAPI v3, with what every object has. unfold writes Kubernetes' own extensions as what any reader of OpenAPI knows:
+// a number or a text.
+func (f *form) published(unfold bool) (*spec.Schema, error) {
 	s, err := f.newStructural() // not the kept one: most definitions are published without ever being used
 	if err != nil {
 		return nil, err
 	}
 	if s == nil || f.of.preserves() {
 		return openObject(), nil
+	}
+	if unfold {
+		s = s.Unfold()
 	}
 	out := s.ToKubeOpenAPI()
 	embedded(out, s, false)
@@ -100,7 +104,7 @@ func embedded(out *spec.Schema, s *structuralschema.Structural, second bool) {
 func (c *custom) merge() (managedfields.TypeConverter, error) {
 	models := metaModels()
 	for _, f := range c.ordered() {
-		s, err := f.published()
+		s, err := f.published(false)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +165,7 @@ var definitions = sync.OnceValue(func() map[string]generated {
 
 // document is the version's schema for clients, with the one for OpenAPI v2 in it.
 func (f *form) document() *spec.Schema {
-	out, err := f.published()
+	out, err := f.published(true)
 	if err != nil {
 		return openObject() // such a definition serves reads only: each write is refused with the reason
 	}

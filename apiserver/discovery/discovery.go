@@ -2,7 +2,7 @@
 //
 // It answers /api, /apis, /apis/GROUP, /api/v1 and /apis/GROUP/VERSION in the unaggregated form that every client knows, and /api and /apis
 // also as one aggregated APIGroupDiscoveryList (apidiscovery.k8s.io v2 and v2beta1) with an ETag, so that a client learns everything in
-// two requests. JSON, YAML and protobuf are served.
+// two requests. JSON, YAML, protobuf and CBOR are served.
 //
 // Everything follows from the kinds that Config.Kinds returns and the group versions of other servers that Config.Services does; no kind or group is named here.
 // Documents are built on first request and kept, encoded, until a revision changes. A Handler is safe for concurrent use. What another server answers for

@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
@@ -202,6 +204,8 @@ func TestNegotiation(t *testing.T) {
 		{"/api", "application/vnd.kubernetes.protobuf" + v2, "application/vnd.kubernetes.protobuf" + v2, 200},
 		{"/api", "application/yaml", "application/yaml", 200},
 		{"/apis/apps/v1", "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf", 200},
+		{"/apis/apps/v1", "application/cbor,application/json", "application/cbor", 200},
+		{"/apis", "application/cbor" + v2, "application/cbor" + v2, 200},
 		// What is not served in the aggregated form falls through to the next clause.
 		{"/apis/apps", "application/json" + v2 + ",application/json", "application/json", 200},
 		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList,application/yaml;q=0.5", "application/yaml", 200},
@@ -228,6 +232,30 @@ func TestProtobufClient(t *testing.T) {
 	}
 }
 
+// CBOR says what JSON says.
+func TestCBOR(t *testing.T) {
+	_, server := serve(t)
+	for path, into := range map[string]func() runtime.Object{
+		"/api":          func() runtime.Object { return &metav1.APIVersions{} },
+		"/apis":         func() runtime.Object { return &metav1.APIGroupList{} },
+		"/apis/apps":    func() runtime.Object { return &metav1.APIGroup{} },
+		"/apis/apps/v1": func() runtime.Object { return &metav1.APIResourceList{} },
+	} {
+		want, got := into(), into()
+		_, _, body := get(t, server, path)
+		if err := json.Unmarshal([]byte(body), want); err != nil {
+			t.Fatal(err)
+		}
+		_, _, body = get(t, server, path, "Accept", "application/cbor")
+		if err := direct.Unmarshal([]byte(body), got); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-JSON +CBOR):\n%s", path, diff)
+		}
+	}
+}
+
 func TestLegacyDocuments(t *testing.T) {
 	_, server := serve(t)
 	_, _, body := get(t, server, "/api")
@@ -235,6 +263,12 @@ func TestLegacyDocuments(t *testing.T) {
 		strings.TrimPrefix(server.URL, "http://") + `"}]}` + "\n"
 	if diff := cmp.Diff(want, body); diff != "" {
 		t.Errorf("/api (-want +got):\n%s", diff)
+	}
+	_, _, body = get(t, server, "/apis/apps")
+	want = `{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],` +
+		`"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}` + "\n"
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Errorf("/apis/apps (-want +got):\n%s", diff)
 	}
 	_, _, body = get(t, server, "/api/v1")
 	if !strings.Contains(body, `"storageVersionHash":"xPOwRZ+Yhw8="`) { // the hash that Kubernetes gives /v1/Pod

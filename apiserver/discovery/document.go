@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"sigs.k8s.io/yaml"
 )
@@ -45,8 +46,8 @@ type document struct {
 
 // document returns nil if there is no such group or version.
 func (s *snapshot) document(t target, m media, address string) (*document, error) {
-	if t.version != "" || m.aggregated != "" || t == (target{}) {
-		address = "" // only /api and a group's document tell addresses
+	if t != (target{core: true}) || m.aggregated != "" {
+		address = "" // only /api tells addresses
 	}
 	key := documentKey{t, m, address}
 	s.mu.Lock()
@@ -76,7 +77,6 @@ func (s *snapshot) document(t target, m media, address string) (*document, error
 }
 
 func (s *snapshot) object(t target, m media, address string) runtime.Object {
-	addresses := []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}}
 	switch {
 	case m.aggregated == "v2":
 		return aggregate(s.groups, t.core)
@@ -85,14 +85,15 @@ func (s *snapshot) object(t target, m media, address string) runtime.Object {
 	case t.version != "":
 		return s.resourceList(t)
 	case t.core:
-		return s.versions(addresses)
+		return s.versions(address)
 	case t.group != "":
-		return s.oneGroup(t.group, addresses)
+		return s.oneGroup(t.group)
 	}
 	return s.groupList()
 }
 
-func (s *snapshot) versions(addresses []metav1.ServerAddressByClientCIDR) runtime.Object {
+func (s *snapshot) versions(address string) runtime.Object {
+	addresses := []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}}
 	out := &metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{}, ServerAddressByClientCIDRs: addresses}
 	if g := s.group(""); g != nil {
 		for _, v := range g.versions {
@@ -112,14 +113,13 @@ func (s *snapshot) groupList() runtime.Object {
 	return out
 }
 
-func (s *snapshot) oneGroup(name string, addresses []metav1.ServerAddressByClientCIDR) runtime.Object {
+func (s *snapshot) oneGroup(name string) runtime.Object {
 	g := s.group(name)
 	if g == nil {
 		return nil
 	}
 	out := apiGroup(g)
 	out.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-	out.ServerAddressByClientCIDRs = addresses
 	return &out
 }
 
@@ -260,6 +260,10 @@ func encode(obj runtime.Object, encoding string) ([]byte, error) {
 	case typeProtobuf:
 		var out bytes.Buffer
 		err := protobuf.NewSerializer(nil, nil).Encode(obj, &out)
+		return out.Bytes(), err
+	case typeCBOR:
+		var out bytes.Buffer
+		err := cbor.NewSerializer(nil, nil).Encode(obj, &out)
 		return out.Bytes(), err
 	}
 	out, err := json.Marshal(obj)

@@ -9,9 +9,10 @@ const (
 	typeJSON     = "application/json"
 	typeYAML     = "application/yaml"
 	typeProtobuf = "application/vnd.kubernetes.protobuf"
+	typeCBOR     = "application/cbor"
 )
 
-var mediaTypes = []string{typeJSON, typeYAML, typeProtobuf}
+var mediaTypes = []string{typeJSON, typeYAML, typeProtobuf, typeCBOR}
 
 // media is how a document is answered: its encoding and, for an aggregated one, the version of apidiscovery.k8s.io.
 type media struct {
@@ -61,6 +62,8 @@ func encodingOf(clause goautoneg.Accept) (string, bool) {
 		return typeYAML, true
 	case "vnd.kubernetes.protobuf":
 		return typeProtobuf, true
+	case "cbor":
+		return typeCBOR, true
 	}
 	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -217,7 +218,7 @@ func (d *definitions) value(t reflect.Type, zero bool) spec.Schema {
 	switch t.Kind() {
 	case reflect.Struct:
 		s.AllOf = []spec.Schema{refTo(d.add(t))}
-		if !pointer {
+		if !pointer && t != reflect.TypeFor[runtime.RawExtension]() { // which is whatever was given
 			s.Default = map[string]any{}
 		}
 		return s

@@ -115,6 +115,10 @@ func (s *state) hash(build string, last *state) {
 		s.hashes[path] = own.sum
 		everything.WriteString(own.sum)
 	}
+	for _, r := range s.builder.roots() {
+		s.hashes[r.path] = fmt.Sprintf("%X", sha512.Sum512([]byte(build+s.builder.config.Version+r.path)))
+		everything.WriteString(r.path)
+	}
 	s.hashRemote(&everything)
 	s.all = fmt.Sprintf("%X", sha512.Sum512([]byte(everything.String())))
 }
@@ -278,7 +282,10 @@ func (s *state) serveV3(w http.ResponseWriter, r *http.Request, path string) {
 				gv = candidate
 			}
 		}
-		body, err := s.remoteV3(path)
+		body, found, err := s.builder.rootDocument(path)
+		if !found {
+			body, err = s.remoteV3(path)
+		}
 		if body == nil && err == nil {
 			operations, d := s.builder.collect(&gv)
 			body, err = documentV3(s.builder.info(), operations, d)

@@ -67,8 +67,8 @@ func (m mergeRules) field(name, key string, p *spec.Schema) {
 	if f.Default != nil && p.Default == nil {
 		p.Default = f.Default
 	}
-	if f.Type.ElementRelationship != nil && *f.Type.ElementRelationship == merge.Atomic && f.Type.NamedType != nil {
-		p.AddExtension("x-kubernetes-map-type", "atomic")
+	if f.Type.ElementRelationship != nil && f.Type.NamedType != nil {
+		mapType(*f.Type.ElementRelationship, p)
 	}
 	if f.Type.NamedType != nil {
 		return
@@ -76,8 +76,18 @@ func (m mergeRules) field(name, key string, p *spec.Schema) {
 	switch {
 	case f.Type.Inlined.List != nil:
 		list(f.Type.Inlined.List, p)
-	case f.Type.Inlined.Map != nil && f.Type.Inlined.Map.ElementRelationship == merge.Atomic && p.AdditionalProperties != nil:
+	case f.Type.Inlined.Map != nil && p.AdditionalProperties != nil:
+		mapType(f.Type.Inlined.Map.ElementRelationship, p)
+	}
+}
+
+// mapType says what a map is where its type's source says it.
+func mapType(r merge.ElementRelationship, p *spec.Schema) {
+	switch r {
+	case merge.Atomic:
 		p.AddExtension("x-kubernetes-map-type", "atomic")
+	case merge.Separable:
+		p.AddExtension("x-kubernetes-map-type", "granular")
 	}
 }
 

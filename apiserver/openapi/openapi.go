@@ -103,6 +103,12 @@ func (b *builder) collect(only *schema.GroupVersion) ([]operation, *definitions)
 			operations = append(operations, b.version(d, k, v, marked)...)
 		}
 	}
+	if only == nil {
+		for _, r := range b.roots() {
+			operations = append(operations, r.operation(d))
+		}
+		markRoots(d)
+	}
 	for _, t := range sharedTypes {
 		d.add(t)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -113,6 +114,71 @@ func get(t *testing.T, server *httptest.Server, path string, header ...string) (
 		t.Fatal(err)
 	}
 	return response.StatusCode, response.Header, body
+}
+
+// The documents describe what Kubernetes' describe beside the kinds: where discovery is, the old paths of watches, the parameters of streams.
+func TestRootsWatchesAndStreams(t *testing.T) {
+	s, server := serve(t)
+	core := kind.Group{Versions: []string{"v1"}, AddToScheme: scheme(corev1.AddToScheme)}
+	kind.Add(&core, kind.Def[corev1.Service]{Names: kind.Names{Plural: "services"}, Subs: []kind.Sub[corev1.Service]{{Name: "proxy",
+		Body: corev1.SchemeGroupVersion.WithKind("ServiceProxyOptions"), New: func() runtime.Object { return &corev1.ServiceProxyOptions{} }, Methods: []string{"GET"},
+		Connect: func(context.Context, kind.Env, *corev1.Service, string, url.Values) (kind.Target, error) {
+			return kind.Target{}, nil
+		}}}})
+	s.kinds, s.revision = append(s.kinds, core.Kinds...), 2
+	type operation struct {
+		OperationID string                       `json:"operationId"`
+		Action      string                       `json:"x-kubernetes-action"`
+		Kind        metav1.GroupVersionKind      `json:"x-kubernetes-group-version-kind"`
+		Tags        []string                     `json:"tags"`
+		Parameters  []struct{ Name, Ref string } `json:"parameters"`
+		Responses   map[string]map[string]any    `json:"responses"`
+	}
+	var doc struct {
+		Paths map[string]struct{ Get operation }
+	}
+	read := func(path string) {
+		code, _, body := get(t, server, path)
+		doc.Paths = nil
+		if err := json.Unmarshal(body, &doc); code != 200 || err != nil {
+			t.Fatalf("%s: %d %v", path, code, err)
+		}
+	}
+	for path, want := range map[string]string{
+		"/openapi/v3/api": "/api/ getCoreAPIVersions core", "/openapi/v3/apis": "/apis/ getAPIVersions apis",
+		"/openapi/v3/apis/apps": "/apis/apps/ getAppsAPIGroup apps", "/openapi/v3/version": "/version/ getCodeVersion version",
+		"/openapi/v3/openid/v1/jwks":                   "/openid/v1/jwks/ getServiceAccountIssuerOpenIDKeyset openid",
+		"/openapi/v3/.well-known/openid-configuration": "/.well-known/openid-configuration/ getServiceAccountIssuerOpenIDConfiguration WellKnown",
+	} {
+		read(path)
+		for at, p := range doc.Paths {
+			if got := at + " " + p.Get.OperationID + " " + strings.Join(p.Get.Tags, ","); got != want || len(doc.Paths) != 1 {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
+		}
+	}
+	read("/openapi/v3/api/v1")
+	for path, want := range map[string]string{
+		"/api/v1/watch/pods":                                          "watchCoreV1PodListForAllNamespaces watchlist Pod",
+		"/api/v1/watch/namespaces/{namespace}/pods":                   "watchCoreV1NamespacedPodList watchlist Pod",
+		"/api/v1/watch/namespaces/{namespace}/pods/{name}":            "watchCoreV1NamespacedPod watch Pod",
+		"/api/v1/watch/nodes/{name}":                                  "watchCoreV1Node watch Node",
+		"/api/v1/namespaces/{namespace}/services/{name}/proxy/{path}": "connectCoreV1GetNamespacedServiceProxyWithPath connect ServiceProxyOptions",
+	} {
+		got := doc.Paths[path].Get
+		if line := got.OperationID + " " + got.Action + " " + got.Kind.Kind; line != want {
+			t.Errorf("%s: %s, want %s", path, line, want)
+		}
+	}
+	if got := doc.Paths["/api/v1/namespaces/{namespace}/services/{name}/proxy"].Get.Parameters; len(got) != 1 || got[0].Name != "path" {
+		t.Errorf("the parameters of a proxy: %v", got)
+	}
+	read("/openapi/v2")
+	for _, path := range []string{"/api/", "/apis/", "/apis/apps/", "/version/", "/api/v1/watch/pods"} {
+		if _, ok := doc.Paths[path]; !ok {
+			t.Errorf("version 2 does not have %s", path)
+		}
+	}
 }
 
 func TestKubectlExplain(t *testing.T) {

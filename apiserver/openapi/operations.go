@@ -17,6 +17,7 @@ import (
 type operation struct {
 	path, method string
 	id, summary  string
+	group        string // of operations; empty: that of the path's version
 	action       string
 	gvk          schema.GroupVersionKind
 	parameters   []parameter
@@ -50,12 +51,13 @@ var (
 	sharedTypes = []reflect.Type{reflect.TypeFor[metav1.Status](), reflect.TypeFor[metav1.DeleteOptions](), reflect.TypeFor[metav1.Patch](), reflect.TypeFor[metav1.WatchEvent]()}
 )
 
-// unserved are options of features that Kubernetes 1.36 has off by default.
-var unserved = map[string]bool{"shardSelector": true, "ignoreStoreReadErrorWithClusterBreakingPotential": true}
+// unserved are options of features that Kubernetes 1.36 has off by default, and this server not at all.
+var unserved = map[string]bool{"shardSelector": true}
 
 // parametersOf lists the fields of an options type, in the order of their names.
-func parametersOf[T any]() []parameter {
-	t := reflect.TypeFor[T]()
+func parametersOf[T any]() []parameter { return queryOf(reflect.TypeFor[T]()) }
+
+func queryOf(t reflect.Type) []parameter {
 	docs := docOf(t)
 	var out []parameter
 	for i := range t.NumField() {
@@ -161,6 +163,7 @@ func (r *routes) all() []operation {
 			list.id = "list" + groupTitle(r.version.GroupVersion()) + name + "ForAllNamespaces"
 			r.add(list)
 		}
+		r.watches()
 	}
 	if has("create") {
 		r.add(operation{path: collection, method: http.MethodPost, id: r.id("create", name), action: "post", body: r.object, consumes: anyType,
@@ -264,12 +267,16 @@ func (r *routes) subresources(item string) {
 }
 
 func (r *routes) connect(path string, s *kind.ErasedSub) {
+	var options []parameter
+	if s.New != nil {
+		options = queryOf(typeOf(s.New()))
+	}
 	for _, method := range s.Methods {
-		o := operation{path: path, method: method, action: "connect", produces: anyType,
+		o := operation{path: path, method: method, action: "connect", produces: anyType, gvk: s.Body, parameters: options,
 			id: r.id("connect", r.version.Kind+title(s.Name)), summary: "connect " + method + " requests to " + s.Name + " of " + r.version.Kind}
 		o.id = strings.Replace(o.id, "connect"+groupTitle(r.version.GroupVersion()), "connect"+groupTitle(r.version.GroupVersion())+title(strings.ToLower(method)), 1)
 		if s.Verb == "get" && s.Name == "log" {
-			o.id, o.action, o.produces = r.id("read", r.version.Kind+"Log"), "get", []string{"text/plain", "application/json", "application/yaml"}
+			o.id, o.action, o.produces = r.id("read", r.version.Kind+"Log"), "get", []string{"text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 			o.summary = "read log of the specified " + r.version.Kind
 		}
 		r.add(o)

@@ -110,7 +110,7 @@ func parameterV3(p parameter, in string) *spec3.Parameter {
 
 func operationV3(o operation) *spec3.Operation {
 	op := &spec3.Operation{OperationProps: spec3.OperationProps{
-		OperationId: o.id, Description: o.summary, Tags: []string{tag(o)},
+		OperationId: o.id, Description: o.summary, Tags: []string{o.tag()},
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
 			401: {ResponseProps: spec3.ResponseProps{Description: "Unauthorized"}},
 		}}},
@@ -155,22 +155,4 @@ func reasonPhrase(code int) string {
 		return "Accepted"
 	}
 	return strconv.Itoa(code)
-}
-
-// tag groups the operations of a version: core_v1, rbacAuthorization_v1.
-func tag(o operation) string { return o.tag() }
-
-func (o *operation) tag() string {
-	parts := strings.Split(strings.Trim(o.path, "/"), "/")
-	if parts[0] == "api" {
-		return "core_" + parts[1]
-	}
-	var out strings.Builder
-	for i, p := range strings.Split(strings.TrimSuffix(parts[1], ".k8s.io"), ".") {
-		if i > 0 {
-			p = title(p)
-		}
-		out.WriteString(p)
-	}
-	return out.String() + "_" + parts[2]
 }
