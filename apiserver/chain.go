@@ -59,6 +59,7 @@ type exchange struct {
 	record *audit.Record     // nil: not recorded
 	trace  *stages.Trace     // nil: the client does not ask where the time goes
 	done   []func()
+	asked  authorizer.AttributesRecord // what the authorizer was asked
 
 	ticket fairness.Ticket // its turn
 	seated bool            // it has its turn now
@@ -177,7 +178,8 @@ func (x *exchange) impersonate() error {
 
 // authorize asks for the object's name as the URL spells it: a right to p is none to https:p:443, as in Kubernetes.
 func (x *exchange) authorize() error {
-	return x.server.decide(x.ctx, x.Attributes(), x.record)
+	x.asked = x.Attributes()
+	return x.server.decide(x.ctx, &x.asked, x.record)
 }
 
 // Attributes are what the authorizer is asked about the request.
@@ -195,7 +197,7 @@ func (s *Server) allow(ctx context.Context, a authorizer.AttributesRecord) error
 }
 
 // decide is allow for the request itself: its record, if there is one, is told of the decision.
-func (s *Server) decide(ctx context.Context, a authorizer.AttributesRecord, record *audit.Record) error {
+func (s *Server) decide(ctx context.Context, a authorizer.Attributes, record *audit.Record) error {
 	decision, reason, err := s.cfg.Authorizer.Authorize(ctx, a)
 	if record != nil {
 		annotateDecision(record, decision, reason, err)
@@ -210,12 +212,12 @@ func (s *Server) decide(ctx context.Context, a authorizer.AttributesRecord, reco
 		m.denied.Inc()
 	}
 	if err != nil {
-		s.cfg.Log.Warn("authorization failed", "user", a.User.GetName(), "verb", a.Verb, "resource", a.Resource, "path", a.Path, "error", err)
+		s.cfg.Log.Warn("authorization failed", "user", a.GetUser().GetName(), "verb", a.GetVerb(), "resource", a.GetResource(), "path", a.GetPath(), "error", err)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	s.cfg.Log.Info("refused", "user", a.User.GetName(), "verb", a.Verb, "resource", a.Resource, "namespace", a.Namespace, "name", a.Name, "path", a.Path, "reason", reason)
+	s.cfg.Log.Info("refused", "user", a.GetUser().GetName(), "verb", a.GetVerb(), "resource", a.GetResource(), "namespace", a.GetNamespace(), "name", a.GetName(), "path", a.GetPath(), "reason", reason)
 	return authz.Forbidden(a, reason)
 }
 

@@ -39,6 +39,10 @@ func (m *Managers) quickApply(live kind.Object, config runtime.Object, v *kind.V
 	if err != nil {
 		return nil, false
 	}
+	large := wide(plain.Object)
+	if large {
+		want = inOrder(want)
+	}
 	set, err := want.ToFieldSet()
 	if err != nil {
 		return nil, false
@@ -51,6 +55,9 @@ func (m *Managers) quickApply(live kind.Object, config runtime.Object, v *kind.V
 	before, after, err := merge(live, plain, want, f)
 	if err != nil {
 		return nil, false
+	}
+	if large {
+		before, after = inOrder(before), inOrder(after)
 	}
 	change, err := before.Compare(after)
 	if err != nil {

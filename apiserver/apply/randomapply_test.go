@@ -27,7 +27,13 @@ func randomConfig(r *rand.Rand) *unstructured.Unstructured {
 		}
 	}
 	few := func() any { return fmt.Sprint(r.Intn(2)) }
-	sometimes(meta, "labels", func() any { return map[string]any{fmt.Sprint("k", r.Intn(3)): few()} })
+	sometimes(meta, "labels", func() any {
+		labels := map[string]any{fmt.Sprint("k", r.Intn(3)): few()}
+		for i := range []int{0, 600}[max(0, r.Intn(8)-6)] { // enough to be taken in order
+			labels[fmt.Sprint("wide", i)] = few()
+		}
+		return labels
+	})
 	sometimes(meta, "finalizers", func() any { return []any{fmt.Sprint("example.com/f", r.Intn(3))} })
 	sometimes(object, "spec", func() any { return spec })
 	sometimes(spec, "nodeName", few)

@@ -237,6 +237,9 @@ func (p *Plugin) Validate(ctx context.Context, env kind.Env, r *kind.AdmissionRe
 	if err := p.wait(ctx); err != nil {
 		return err
 	}
+	if !p.hooks.Validating() && !p.policies.Validating() {
+		return nil
+	}
 	request := matching.New(env, r)
 	if !p.off("ValidatingAdmissionPolicy") {
 		if err := p.policies.Validate(ctx, request); err != nil {

@@ -81,6 +81,9 @@ func (p *Policies) UnbindMutating(name string) { p.mutating.dropBinding(name) }
 // Mutating tells whether any policy may change requests.
 func (p *Policies) Mutating() bool { return len(p.mutating.now()) > 0 }
 
+// Validating tells whether there is any policy that may refuse objects.
+func (p *Policies) Validating() bool { return len(p.validating.now()) > 0 }
+
 // choiceOf compiles a policy's or a binding's choice; nil for a binding that leaves it to the policy.
 func choiceOf(m *regv1.MatchResources, all bool) *matching.Choice {
 	if m == nil {

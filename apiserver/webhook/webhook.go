@@ -65,6 +65,9 @@ func (h *Hooks) DropValidating(name string)                            { h.valid
 // Mutating tells whether there is any webhook that may change requests.
 func (h *Hooks) Mutating() bool { return len(h.mutating.now()) > 0 }
 
+// Validating tells whether there is any webhook that may refuse objects.
+func (h *Hooks) Validating() bool { return len(h.validating.now()) > 0 }
+
 // Has tells whether the webhooks of a configuration of this name, of either sort, count by now.
 func (h *Hooks) Has(name string) bool { return h.mutating.has(name) || h.validating.has(name) }
 
