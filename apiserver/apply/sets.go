@@ -48,14 +48,7 @@ func (c *setCache) get(fields *metav1.FieldsV1, f form) (known, bool) {
 	return k, true
 }
 
-func (c *setCache) lookup(key string) (known, bool) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	k, hit := c.by[key]
-	return k, hit
-}
-
-// find is lookup for who has the key as bytes.
+// find looks a set up.
 func (c *setCache) find(key []byte) (known, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
