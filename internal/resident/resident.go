@@ -37,8 +37,8 @@ const (
 	// as often saves a busy server a tenth of its processor time. But garbage also scatters what stays in use over the memory that both took, most of
 	// which then can't be given back: a large heap is collected when there is as much garbage as busyGarbage, though never sooner than at largeGrowth: what a collection
 	// costs grows with what is in use.
-	busyGrowth, largeGrowth, quietGrowth = 200, 100, 75
-	busyGarbage                          = 160 << 20
+	busyGrowth, largeGrowth, quietGrowth = 200, 75, 75
+	busyGarbage                          = 128 << 20
 )
 
 // Run keeps memory in step with load until ctx ends: it has garbage collected seldom while the process is busy, and gives memory back whenever it

@@ -72,7 +72,7 @@ func TestLargeHeapsAreCollectedSooner(t *testing.T) {
 		_, growth := tr.now(100<<20, live)
 		got = append(got, growth)
 	}
-	if d := cmp.Diff([]int{200, 200, 200, 125, 100}, got); d != "" {
+	if d := cmp.Diff([]int{200, 200, 160, 100, 75}, got); d != "" {
 		t.Error(d)
 	}
 }
