@@ -35,10 +35,11 @@ const (
 	rest = 5
 	// Garbage may grow to as many percent of what is in use before it is collected: while the process is busy, and otherwise. Collecting half
 	// as often saves a busy server a tenth of its processor time. But garbage also scatters what stays in use over the memory that both took, most of
-	// which then can't be given back: a large heap is collected when there is as much garbage as busyGarbage, though never sooner than at largeGrowth: what a collection
-	// costs grows with what is in use.
-	busyGrowth, largeGrowth, quietGrowth = 200, 75, 75
-	busyGarbage                          = 128 << 20
+	// which then can't be given back: a large heap is collected when there is as much garbage as busyGarbage, though never sooner than at largeGrowth. What a collection
+	// costs grows with what is in use: from hugeHeap on it is the larger part of what an object costs, and garbage may grow again with the heap, to hugeGrowth.
+	busyGrowth, largeGrowth, hugeGrowth, quietGrowth = 200, 75, 150, 75
+	busyGarbage                                      = 128 << 20
+	hugeHeap                                         = 256 << 20
 )
 
 // Run keeps memory in step with load until ctx ends: it has garbage collected seldom while the process is busy, and gives memory back whenever it
@@ -87,7 +88,7 @@ func (t *trimmer) now(total, live uint64) (trim bool, growth int) {
 	t.last = total
 	if grown > busy {
 		t.due, t.quiet = true, 0
-		return false, int(min(max(100*busyGarbage/max(live, 1), largeGrowth), busyGrowth))
+		return false, growthOf(live)
 	}
 	if grown > quiet {
 		t.quiet = 0
@@ -98,6 +99,12 @@ func (t *trimmer) now(total, live uint64) (trim bool, growth int) {
 	}
 	t.due = false
 	return true, quietGrowth
+}
+
+// growthOf is how far a busy process' garbage may grow, in percent of what is in use.
+func growthOf(live uint64) int {
+	bounded := min(max(100*busyGarbage/max(live, 1), largeGrowth), busyGrowth)
+	return int(max(bounded, min(largeGrowth*live/hugeHeap, hugeGrowth)))
 }
 
 // heap is how many bytes were ever allocated, and how many were in use at the last collection.

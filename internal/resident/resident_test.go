@@ -65,14 +65,14 @@ func TestGarbageIsCollectedSeldomWhileBusy(t *testing.T) {
 	}
 }
 
-func TestLargeHeapsAreCollectedSooner(t *testing.T) {
+func TestLargeHeapsAreCollectedSoonerAndHugeOnesNot(t *testing.T) {
 	var got []int
-	for _, live := range []uint64{0, 40 << 20, 80 << 20, 128 << 20, 300 << 20} {
+	for _, live := range []uint64{0, 40 << 20, 80 << 20, 128 << 20, 200 << 20, 512 << 20, 4 << 30} {
 		tr := trimmer{}
 		_, growth := tr.now(100<<20, live)
 		got = append(got, growth)
 	}
-	if d := cmp.Diff([]int{200, 200, 160, 100, 75}, got); d != "" {
+	if d := cmp.Diff([]int{200, 200, 160, 100, 75, 150, 150}, got); d != "" {
 		t.Error(d)
 	}
 }
