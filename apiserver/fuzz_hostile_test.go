@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -17,17 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/yare-project/yare/apiserver/stored"
-)
-
-// What one request may cost, by the bytes that the client sends (headers and query counted), beyond a constant: held is what stays when it is answered, made is
-// all that was allocated on the way, so that it bounds the peak. A document of the shortest fields costs the most for each of its bytes: those that clients send
-// cost a fifth. The constant leaves room for one stored object of 20,000 keys: its map alone has 32,768 places of 33 bytes.
-const (
-	heldPerByte  = 2
-	madePerByte  = 220
-	heldConstant = 3 << 19
-	madeConstant = 24 << 20
+	"github.com/yare-project/yare/apiserver/cost"
 )
 
 type request struct {
@@ -43,7 +32,7 @@ func (r request) size() int64 {
 	return int64(n)
 }
 
-func (r request) send(h http.Handler) *httptest.ResponseRecorder {
+func (r request) build() *http.Request {
 	path, query, _ := strings.Cut(r.path, "?")
 	req := httptest.NewRequest("POST", "/", strings.NewReader(r.body))
 	req.Method = r.method
@@ -52,9 +41,13 @@ func (r request) send(h http.Handler) *httptest.ResponseRecorder {
 	for i := 0; i+1 < len(r.header); i += 2 {
 		req.Header.Set(r.header[i], r.header[i+1])
 	}
+	return req
+}
+
+func (r request) send(h http.Handler) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	w.Body = nil
-	h.ServeHTTP(w, req)
+	h.ServeHTTP(w, r.build())
 	return w
 }
 
@@ -134,14 +127,6 @@ func hostile() map[string]request {
 	}
 }
 
-// collect empties the pools too, which give up what they keep after two collections, and lets go of recent documents, which are bounded in all.
-func collect() {
-	stored.Forget()
-	runtime.GC()
-	runtime.GC()
-	runtime.GC()
-}
-
 func victims(t testing.TB, h *harness) {
 	t.Helper()
 	pods := h.jsonClient().CoreV1().Pods("ns")
@@ -161,24 +146,8 @@ func TestHostileRequestsCostWhatTheySend(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(2 << 30))
 	for name, r := range hostile() {
 		t.Run(name, func(t *testing.T) {
-			var before, after, settled runtime.MemStats
-			collect()
-			runtime.ReadMemStats(&before)
-			w := r.send(handler)
-			runtime.ReadMemStats(&after)
-			collect()
-			runtime.ReadMemStats(&settled)
-			made, held := int64(after.TotalAlloc-before.TotalAlloc), int64(settled.HeapAlloc)-int64(before.HeapAlloc)
-			t.Logf("%d: %d bytes sent, %d made (%.1f a byte), %d held", w.Code, r.size(), made, float64(made)/float64(r.size()), held)
-			if made > madePerByte*r.size()+madeConstant {
-				t.Errorf("%d bytes made the server allocate %d", r.size(), made)
-			}
-			if held > heldPerByte*r.size()+heldConstant {
-				t.Errorf("%d bytes made the server hold %d", r.size(), held)
-			}
-			if w.Code == http.StatusInternalServerError {
-				t.Errorf("answered with 500: a fault")
-			}
+			w, spent := cost.Of(handler, r.build())
+			cost.Check(t, r.size(), w, spent)
 			for _, warning := range w.Header()["Warning"] {
 				if len(warning) > 4096 {
 					t.Errorf("a warning of %d bytes", len(warning))

@@ -194,7 +194,7 @@ func (e eraser[T]) status(k *Kind, def Def[T]) {
 		k.MoveStatus = func(dst, src Object) { value(dst).Set(value(src)) }
 		k.ResetStatus = func(o Object) { value(o).SetZero() }
 	}
-	if hasSpec && !def.NoGeneration && (def.SpecOf == nil || def.SpecWithout != nil) && specField.Type.Kind() == reflect.Struct {
+	if hasSpec && !def.NoGeneration && def.SpecOf == nil && specField.Type.Kind() == reflect.Struct {
 		same := sync.OnceValue(func() func(a, b *T) bool { return alike.EqualPart[T]("Spec", def.SpecWithout...) }) // most kinds never ask
 		k.SameSpec = func(a, b Object) bool { return same()(e.typed(a), e.typed(b)) }
 	}

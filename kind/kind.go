@@ -150,7 +150,7 @@ type Def[T any] struct {
 	RequireVersion bool
 	// SpecOf extracts what metadata.generation counts changes of; nil means the Spec field if T has one, else nothing is counted.
 	SpecOf func(obj *T) any
-	// SpecWithout names the fields of Spec that SpecOf leaves out; nothing else is. It spares most comparisons the call of SpecOf.
+	// SpecWithout names fields of Spec that do not count. It is for kinds without SpecOf.
 	SpecWithout []string
 	// NoGeneration switches generation off for a kind with a Spec that does not count.
 	NoGeneration bool

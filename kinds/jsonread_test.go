@@ -2,11 +2,8 @@ package kinds_test
 
 import (
 	"encoding/json"
-	"maps"
 	"math/rand/v2"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/yare-project/yare/internal/jsonread"
+	"github.com/yare-project/yare/internal/jsonread/odd"
 	"github.com/yare-project/yare/kind"
 )
 
@@ -77,9 +75,6 @@ func readAlike(t *testing.T, v *kind.Version, doc []byte) (read bool) {
 	return true
 }
 
-var oddities = []string{`null`, `""`, `"a"`, `1`, `1.0`, `-1`, `1e2`, `true`, `[]`, `{}`, `[null]`, `{"a":null}`, `"2026-01-01T00:00:00Z"`, `"2026-01-01T00:00:00.5+01:00"`, `"1Gi"`, `1.5`, `"aGk="`,
-	`"aG k="`, `"\ud800"`, `"\u003c"`, "\"\xff\"", `9223372036854775808`, `[1,"a"]`, `{"b":1,"b":2}`, ` { } `, `"80"`, `{"a":{}}`, `{"a":"b","a":"c"}`}
-
 // exchanged is a document with one value replaced by an odd one, or one name by another.
 func exchanged(t *testing.T, r *rand.Rand, doc []byte) []byte {
 	t.Helper()
@@ -87,35 +82,9 @@ func exchanged(t *testing.T, r *rand.Rand, doc []byte) []byte {
 	if err := json.Unmarshal(doc, &tree); err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(exchange(r, tree))
+	out, err := json.Marshal(odd.Exchange(r, tree))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func exchange(r *rand.Rand, v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		if len(x) > 0 && r.IntN(8) > 0 {
-			k := slices.Sorted(maps.Keys(x))[r.IntN(len(x))]
-			switch r.IntN(12) {
-			case 0:
-				x[strings.ToUpper(k)] = x[k]
-				delete(x, k)
-			case 1:
-				x["unheardOf"] = x[k]
-			default:
-				x[k] = exchange(r, x[k])
-			}
-			return x
-		}
-	case []any:
-		if len(x) > 0 && r.IntN(8) > 0 {
-			i := r.IntN(len(x))
-			x[i] = exchange(r, x[i])
-			return x
-		}
-	}
-	return json.RawMessage(oddities[r.IntN(len(oddities))])
 }

@@ -73,6 +73,21 @@ func with(t *testing.T, p *pki.PKI, spec pki.LeafSpec, headers ...string) *http.
 	return r
 }
 
+// TestAFrontProxyMayHaveNoName: only a user's certificate must name somebody.
+func TestAFrontProxyMayHaveNoName(t *testing.T) {
+	f := newCertFixture(t, func(c *Config) { c.FrontProxy.Names = nil })
+	nameless := pki.LeafSpec{Name: "nameless", Client: true}
+	if _, ok, err := f.AuthenticateRequest(with(t, f.ours, nameless)); ok || err == nil {
+		t.Errorf("a user's certificate without a name: %v %v", ok, err)
+	}
+	nameless.FrontProxy = true
+	for range 2 { // the second time it is known
+		if who, ok, err := f.AuthenticateRequest(with(t, f.ours, nameless, "X-Remote-User", "ann")); !ok || err != nil || who.User.GetName() != "ann" {
+			t.Fatalf("a front proxy's certificate without a name: %v %v", ok, err)
+		}
+	}
+}
+
 func TestWhoMakesARequest(t *testing.T) {
 	f := newCertFixture(t, func(*Config) {})
 	proxy := pki.FrontProxyClient()

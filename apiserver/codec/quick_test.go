@@ -3,7 +3,6 @@ package codec
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/yare-project/yare/internal/jsonread/odd"
 )
 
 // What quick accepts, the API's own decoder accepts without a word, and both read the same.
@@ -30,40 +31,6 @@ func agree(t *testing.T, data []byte, a, b any) {
 	if d := cmp.Diff(b, a); d != "" {
 		t.Fatalf("(-theirs +quick):\n%s\nin %s", d, data)
 	}
-}
-
-var odd = []string{`null`, `""`, `"a"`, `1`, `1.0`, `-1`, `1e2`, `true`, `[]`, `{}`, `[null]`, `{"a":null}`, `"2026-01-01T00:00:00Z"`, `"2026-01-01T00:00:00.5+01:00"`,
-	`"1Gi"`, `1.5`, `"aGk="`, `"aG k="`, `"\ud800"`, `"\u003c"`, "\"\xff\"", `9223372036854775808`, `[1,"a"]`, `{"b":1,"b":2}`, ` { } `, `"80"`, `"http"`}
-
-// mutate replaces one value somewhere in the document by an odd one.
-func mutate(r *rand.Rand, v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		keys := make([]string, 0, len(x))
-		for k := range x {
-			keys = append(keys, k)
-		}
-		if len(keys) > 0 && r.IntN(6) > 0 {
-			k := keys[r.IntN(len(keys))]
-			switch r.IntN(12) {
-			case 0:
-				x[strings.ToUpper(k)] = x[k]
-				delete(x, k)
-			case 1:
-				x["unheardOf"] = x[k]
-			default:
-				x[k] = mutate(r, x[k])
-			}
-			return x
-		}
-	case []any:
-		if len(x) > 0 && r.IntN(6) > 0 {
-			i := r.IntN(len(x))
-			x[i] = mutate(r, x[i])
-			return x
-		}
-	}
-	return json.RawMessage(odd[r.IntN(len(odd))])
 }
 
 func TestQuickAgreesWithTheAPIsDecoder(t *testing.T) {
@@ -88,7 +55,7 @@ func TestQuickAgreesWithTheAPIsDecoder(t *testing.T) {
 			if err := json.Unmarshal(doc, &tree); err != nil {
 				t.Fatal(err)
 			}
-			for _, data := range [][]byte{doc, must(json.Marshal(mutate(r, tree)))} {
+			for _, data := range [][]byte{doc, must(json.Marshal(odd.Exchange(r, tree)))} {
 				agree(t, data, &corev1.Pod{}, &corev1.Pod{})
 				agree(t, data, &appsv1.Deployment{}, &appsv1.Deployment{})
 			}
@@ -124,7 +91,7 @@ func TestQuickLeavesOdditiesToTheAPIsDecoder(t *testing.T) {
 
 func FuzzQuick(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"10m"}}}]}}`))
-	for _, s := range odd {
+	for _, s := range odd.Values {
 		f.Add([]byte(`{"spec":{"containers":[{"ports":[{"containerPort":` + s + `}],"env":` + s + `}],"activeDeadlineSeconds":` + s + `},"status":{"startTime":` + s + `}}`))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, data, &corev1.Pod{}, &corev1.Pod{}) })

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/yare-project/yare/apiserver/cost"
 )
 
 // TestHostileDefinitionsCostWhatTheySend posts schemas that make a careless server work far more than they are long: none is a fault, and none makes it
@@ -44,13 +45,8 @@ func TestHostileDefinitionsCostWhatTheySend(t *testing.T) {
 				"names":{"plural":"hosts","kind":"Host"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
 			req := httptest.NewRequest("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", strings.NewReader(body))
 			req.Header.Set("Content-Type", "application/json")
-			w := httptest.NewRecorder()
-			w.Body = nil
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			handler.ServeHTTP(w, req)
-			runtime.ReadMemStats(&after)
-			made := int64(after.TotalAlloc - before.TotalAlloc)
+			w, spent := cost.Of(handler, req)
+			made := spent.Made
 			t.Logf("%d: %d bytes sent, %d made (%.0f a byte)", w.Code, len(body), made, float64(made)/float64(len(body)))
 			if made > 600*int64(len(body))+32<<20 {
 				t.Errorf("%d bytes made the server allocate %d", len(body), made)

@@ -15,32 +15,35 @@ import (
 	"k8s.io/csi-translation-lib/plugins"
 )
 
+// migrated are all in-tree plugins that CSI drivers took over, in alphabetical order.
+var migrated = [...]struct{ plugin, driver string }{
+	{plugins.AWSEBSInTreePluginName, plugins.AWSEBSDriverName},
+	{plugins.AzureDiskInTreePluginName, plugins.AzureDiskDriverName},
+	{plugins.AzureFileInTreePluginName, plugins.AzureFileDriverName},
+	{plugins.CinderInTreePluginName, plugins.CinderDriverName},
+	{plugins.GCEPDInTreePluginName, plugins.GCEPDDriverName},
+	{plugins.PortworxVolumePluginName, plugins.PortworxDriverName},
+	{plugins.VSphereInTreePluginName, plugins.VSphereDriverName},
+}
+
 // Driver is the CSI driver that took over an in-tree plugin, such as ebs.csi.aws.com for kubernetes.io/aws-ebs; empty if plugin is none of those. Storage classes
 // name plugins as their provisioners.
 func Driver(plugin string) string {
-	switch plugin {
-	case plugins.AWSEBSInTreePluginName:
-		return plugins.AWSEBSDriverName
-	case plugins.AzureDiskInTreePluginName:
-		return plugins.AzureDiskDriverName
-	case plugins.AzureFileInTreePluginName:
-		return plugins.AzureFileDriverName
-	case plugins.CinderInTreePluginName:
-		return plugins.CinderDriverName
-	case plugins.GCEPDInTreePluginName:
-		return plugins.GCEPDDriverName
-	case plugins.PortworxVolumePluginName:
-		return plugins.PortworxDriverName
-	case plugins.VSphereInTreePluginName:
-		return plugins.VSphereDriverName
+	for i := range migrated {
+		if migrated[i].plugin == plugin {
+			return migrated[i].driver
+		}
 	}
 	return ""
 }
 
 // Plugins are all in-tree plugins that CSI drivers took over, in alphabetical order.
 func Plugins() []string {
-	return []string{plugins.AWSEBSInTreePluginName, plugins.AzureDiskInTreePluginName, plugins.AzureFileInTreePluginName, plugins.CinderInTreePluginName,
-		plugins.GCEPDInTreePluginName, plugins.PortworxVolumePluginName, plugins.VSphereInTreePluginName}
+	out := make([]string, len(migrated))
+	for i := range migrated {
+		out[i] = migrated[i].plugin
+	}
+	return out
 }
 
 // Counted tells whether the scheduler takes a plugin's volumes for its driver's: whether they count against the driver's limits, and where they are reached from.
@@ -51,44 +54,23 @@ func Counted(plugin string) bool {
 
 // PluginOf is the in-tree plugin of a PersistentVolume; empty if it is of another sort.
 func PluginOf(v *corev1.PersistentVolume) string {
-	switch s := &v.Spec.PersistentVolumeSource; {
-	case s.CSI != nil: // by far the most
+	s := &v.Spec.PersistentVolumeSource
+	if s.CSI != nil { // by far the most
 		return ""
-	case s.AWSElasticBlockStore != nil:
-		return plugins.AWSEBSInTreePluginName
-	case s.AzureDisk != nil:
-		return plugins.AzureDiskInTreePluginName
-	case s.AzureFile != nil:
-		return plugins.AzureFileInTreePluginName
-	case s.Cinder != nil:
-		return plugins.CinderInTreePluginName
-	case s.GCEPersistentDisk != nil:
-		return plugins.GCEPDInTreePluginName
-	case s.PortworxVolume != nil:
-		return plugins.PortworxVolumePluginName
-	case s.VsphereVolume != nil:
-		return plugins.VSphereInTreePluginName
 	}
-	return ""
+	return pluginWith(s.AWSElasticBlockStore != nil, s.AzureDisk != nil, s.AzureFile != nil, s.Cinder != nil, s.GCEPersistentDisk != nil, s.PortworxVolume != nil, s.VsphereVolume != nil)
 }
 
 // PluginOfInline is the in-tree plugin of a volume in a pod's spec; empty if it is of another sort.
 func PluginOfInline(v *corev1.Volume) string {
-	switch s := &v.VolumeSource; {
-	case s.AWSElasticBlockStore != nil:
-		return plugins.AWSEBSInTreePluginName
-	case s.AzureDisk != nil:
-		return plugins.AzureDiskInTreePluginName
-	case s.AzureFile != nil:
-		return plugins.AzureFileInTreePluginName
-	case s.Cinder != nil:
-		return plugins.CinderInTreePluginName
-	case s.GCEPersistentDisk != nil:
-		return plugins.GCEPDInTreePluginName
-	case s.PortworxVolume != nil:
-		return plugins.PortworxVolumePluginName
-	case s.VsphereVolume != nil:
-		return plugins.VSphereInTreePluginName
+	s := &v.VolumeSource
+	return pluginWith(s.AWSElasticBlockStore != nil, s.AzureDisk != nil, s.AzureFile != nil, s.Cinder != nil, s.GCEPersistentDisk != nil, s.PortworxVolume != nil, s.VsphereVolume != nil)
+}
+
+// pluginWith is the first plugin, in the order of migrated, whose source is there.
+func pluginWith(there ...bool) string {
+	if i := slices.Index(there, true); i >= 0 {
+		return migrated[i].plugin
 	}
 	return ""
 }

@@ -4,23 +4,13 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
 
-	"github.com/yare-project/yare/apiserver/stored"
-)
-
-// What a request may cost for each byte that its sender sends, beyond a constant: as in package apiserver, whose test of the same is of what any kind has.
-const (
-	heldPerByte  = 2
-	madePerByte  = 220
-	heldConstant = 3 << 19
-	madeConstant = 24 << 20
+	"github.com/yare-project/yare/apiserver/cost"
 )
 
 type request struct {
@@ -131,31 +121,8 @@ await ann POST core:namespaces/team/pods {"metadata":{"name":"p"},"spec":{"nodeN
 				size += int64(len(r.header[i]) + len(r.header[i+1]))
 			}
 			req.Header.Set("Authorization", "Bearer "+r.who)
-			w := httptest.NewRecorder()
-			w.Body = nil
-			var before, after, settled runtime.MemStats
-			collect()
-			runtime.ReadMemStats(&before)
-			handler.ServeHTTP(w, req)
-			runtime.ReadMemStats(&after)
-			collect()
-			runtime.ReadMemStats(&settled)
-			made, held := int64(after.TotalAlloc-before.TotalAlloc), int64(settled.HeapAlloc)-int64(before.HeapAlloc)
-			t.Logf("%d: %d bytes sent, %d made (%.1f a byte), %d held", w.Code, size, made, float64(made)/float64(size), held)
-			if made > madePerByte*size+madeConstant || held > heldPerByte*size+heldConstant {
-				t.Errorf("%d bytes made the server allocate %d and hold %d", size, made, held)
-			}
-			if w.Code == http.StatusInternalServerError {
-				t.Error("a fault")
-			}
+			w, spent := cost.Of(handler, req)
+			cost.Check(t, size, w, spent)
 		})
 	}
-}
-
-// collect empties pools and lets go of recent documents, which are bounded in all.
-func collect() {
-	stored.Forget()
-	runtime.GC()
-	runtime.GC()
-	runtime.GC()
 }

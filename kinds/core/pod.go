@@ -23,8 +23,7 @@ var _ = kind.Add(&Group, kind.Def[corev1.Pod]{
 	Columns:        podColumns,
 	Fields:         podFields,
 	Grace:          podGrace,
-	SpecOf:         podGenerationSpec,
-	SpecWithout:    []string{"NodeName"},
+	SpecWithout:    []string{"NodeName"}, // being assigned to a node is not a change that the pod's author made
 	Subs: []kind.Sub[corev1.Pod]{
 		{Name: "binding", Body: corev1.SchemeGroupVersion.WithKind("Binding"), New: func() runtime.Object { return &corev1.Binding{} }, Create: createBinding, BodyNamed: true},
 		{Name: "eviction", Body: evictionKind, Older: olderEvictions, New: newEviction, Create: evict, BodyNamed: true},
@@ -134,13 +133,6 @@ func podGrace(pod *corev1.Pod, options *metav1.DeleteOptions) int64 {
 
 func isTerminal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// podGenerationSpec leaves the node out: being assigned to one is not a change that the pod's author made.
-func podGenerationSpec(pod *corev1.Pod) any {
-	spec := pod.Spec
-	spec.NodeName = ""
-	return &spec
 }
 
 // setPodCondition adds or replaces a condition; its transition time moves only with its status.

@@ -80,10 +80,16 @@ func oneEach(c *drav1.Claim) []*drav1.Device {
 	return []*drav1.Device{{PoolName: "n1", DeviceName: c.Name + "-dev", CdiDeviceIds: []string{"example.com/dev=" + c.Name}}}
 }
 
-// driver starts a driver and registers it.
+// driver starts a driver that gives each claim one device, and registers it.
 func (b *bench) driver(name string, o fake.Options) *fake.Driver {
 	b.t.Helper()
-	d, err := fake.StartWith(b.dir, name, oneEach, o)
+	return b.giving(name, oneEach, o)
+}
+
+// giving is driver with other devices.
+func (b *bench) giving(name string, devices func(*drav1.Claim) []*drav1.Device, o fake.Options) *fake.Driver {
+	b.t.Helper()
+	d, err := fake.StartWith(b.dir, name, devices, o)
 	if err != nil {
 		b.t.Fatal(err)
 	}

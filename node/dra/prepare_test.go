@@ -161,12 +161,7 @@ func TestSharedClaimChangesHands(t *testing.T) {
 
 func TestDevicesOfContainers(t *testing.T) {
 	b := newBench(t)
-	d, err := fake.Start(b.dir, "gpu", twoRequests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Stop)
-	b.register(d)
+	b.giving("gpu", twoRequests, fake.Options{})
 	pod := newPod("p", "c")
 	b.claim("c", []string{"gpu"}, pod)
 	extended := b.claim("extended", []string{"gpu"}, pod)
@@ -184,9 +179,11 @@ func TestDevicesOfContainers(t *testing.T) {
 	got := map[string][]dra.Use{}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		if got[c.Name], err = b.m.Uses(pod, c); err != nil {
+		uses, err := b.m.Uses(pod, c)
+		if err != nil {
 			t.Fatal(err)
 		}
+		got[c.Name] = uses
 	}
 	device := func(name, claim string, share *string) dra.Device {
 		return dra.Device{Driver: "gpu", Pool: "n1", Name: name, Share: share, CDI: []string{"example.com/gpu=" + claim + "-" + name}}
@@ -200,19 +197,14 @@ func TestDevicesOfContainers(t *testing.T) {
 		t.Errorf("devices of containers (-want +got):\n%s", diff)
 	}
 	pod.Spec.Containers[4].Resources.Claims = []corev1.ResourceClaim{{Name: "unheard"}}
-	_, err = b.m.Uses(pod, &pod.Spec.Containers[4])
+	_, err := b.m.Uses(pod, &pod.Spec.Containers[4])
 	says(t, err, `container none: the pod has no claim "unheard"`)
 }
 
 // A claim of a request with alternatives: the driver names the alternative, the container the request.
 func TestAlternativeOfARequest(t *testing.T) {
 	b := newBench(t)
-	d, err := fake.Start(b.dir, "gpu", alternative)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Stop)
-	b.register(d)
+	b.giving("gpu", alternative, fake.Options{})
 	pod := newPod("p", "c")
 	b.claim("c", []string{"gpu"}, pod)
 	pod.Spec.Containers[0].Resources.Claims[0].Request = "size"
